@@ -1,0 +1,184 @@
+"""What a world is: tasks, a place where actions have effects, and the scores at the end.
+
+A world is one frozen settings object (a pydantic model, so that a job's keys are checked where they are
+documented). It lists tasks, opens one `Session` an episode for worlds that take actions, and scores answers.
+Nothing here knows of models, methods or files of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+Replay: TypeAlias = Literal["pure", "rebuild", "none"]
+Judge: TypeAlias = Callable[[str], Awaitable[str]]
+
+
+class WorldError(Exception):
+    """A world could not do its part: bad data, a missing file, an engine that failed.
+
+    The message says what happened, where (file, row, field, task id) and what to do next.
+    """
+
+
+class DataError(WorldError):
+    """A data file is missing, empty or malformed; raised before any episode begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One row of a data set.
+
+    `id` is unique within its world and never depends on order or shuffling. `input` is the text of the
+    question, claim or instruction; `target` what a right answer is (JSON); `metadata` the rest of the row.
+    """
+
+    id: str
+    input: str
+    target: Any = None
+    split: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a world says to an action: text for the prompt, the reward of this step, whether it ended."""
+
+    text: str
+    reward: float = 0.0
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One worked example, from which each prompting style takes its part (ReAct paper, section 3.2).
+
+    `steps` are (thought, action, observation); the last one is the finishing action, whose observation
+    is not shown.
+    """
+
+    input: str
+    answer: str
+    reasoning: str = ""
+    steps: tuple[tuple[str, str, str], ...] = ()
+
+
+class Session:
+    """One episode's place in a world. Used by one task at a time: reset, then step until done, then close."""
+
+    answer: str | None = None
+    """What a finishing action answered; None until then."""
+
+    async def reset(self) -> str:
+        """Begin (again); returns the first observation, "" if there is none."""
+        return ""
+
+    async def step(self, action: str) -> Observation:
+        """Apply one action, e.g. `search[Marie Curie]`. An action that the world does not know is answered
+        with an observation that says so; raising ends the episode as an error."""
+        raise NotImplementedError
+
+    def snapshot(self) -> Any:
+        """The state after the last step as JSON, from which `restore` continues; None if there is none.
+        Needed by worlds that declare `replay = "pure"` and remember something between steps."""
+        return None
+
+    def restore(self, state: Any) -> None:
+        """Continue from a state that `snapshot` gave."""
+
+    async def close(self) -> None:
+        """Free what the session holds. Called once, also after an error."""
+
+
+class World(BaseModel):
+    """Base of all worlds. Subclasses set the class variables, add settings as fields, and override methods.
+
+    Settings of a job's `[envs.NAME]` table become fields; unknown keys are refused by name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ClassVar[str]
+    """The word used in job files."""
+    version: ClassVar[str] = "1"
+    """Changes when the world's behaviour does; part of each row's `config`."""
+    replay: ClassVar[Replay] = "pure"
+    """How an interrupted episode comes back: `pure` reads recorded observations, `rebuild` replays the
+    actions into a fresh session and compares, `none` starts the episode again."""
+    acts: ClassVar[bool] = False
+    """Whether episodes can act here (so that `act` and `react` make sense)."""
+    label: ClassVar[str] = "Question"
+    """How a task is introduced in prompts: `Question: ...`, `Claim: ...`."""
+    steps: ClassVar[int] = 7
+    """The default step limit of acting methods (7 for HotpotQA, 5 for FEVER: ReAct paper, section 3.2)."""
+
+    split: str = Field("", description="Part of the data set; written to each row.")
+    prompts: list[Path] = Field(
+        default_factory=list,
+        description="Prompt files in the public ReAct repository's JSON format, used as they are.",
+    )
+    prompt_keys: dict[str, str] = Field(
+        default_factory=dict,
+        description="Which key of those files serves a style, e.g. {react = 'webthink_simple6'}.",
+    )
+
+    _made: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What is made once from this world and kept with it, such as its prompts."""
+        return self._made
+
+    # -- tasks -----------------------------------------------------------------------------------------
+    def tasks(self) -> Iterator[Task]:
+        """All tasks in the data set's own order, read lazily. Raises DataError."""
+        raise NotImplementedError
+
+    # -- prompt material -------------------------------------------------------------------------------
+    @property
+    def introduction(self) -> str:
+        """The word before the colon; `label` unless a setting changes it."""
+        return self.label
+
+    def introduce(self, task: Task) -> str:
+        """The line(s) that put the task before the model, without a trailing newline."""
+        return f"{self.introduction}: {task.input}"
+
+    def instruction(self, style: str) -> str:
+        """Text before the examples for a style (`standard`, `cot`, `act`, `react`); may be empty."""
+        return ""
+
+    def exemplars(self) -> Sequence[Exemplar]:
+        """Worked examples in prompt order; may be empty."""
+        return ()
+
+    # -- answers ---------------------------------------------------------------------------------------
+    def extract(self, task: Task, text: str) -> str | None:
+        """The answer span in a free-form reply, None if there is none."""
+        return text.strip() or None
+
+    def canonical(self, task: Task, answer: str | None) -> str | None:
+        """The form in which two answers are the same vote; None for an answer that is not one."""
+        return answer
+
+    def score(self, task: Task, answer: str | None) -> dict[str, float]:
+        """Named scores of a final answer, each finite; a missing answer scores 0. Must hold `em` or `reward`."""
+        raise NotImplementedError
+
+    # -- acting ----------------------------------------------------------------------------------------
+    def session(self, task: Task) -> Session:
+        """A fresh session for one episode of `task`."""
+        raise WorldError(
+            f"world {self.name!r} takes no actions; use a method that only answers (cot, cot_sc)"
+        )
+
+    # -- resources -------------------------------------------------------------------------------------
+    async def open(self, cache: Path) -> None:
+        """Get ready (open a database, a client). `cache` is a folder that outlives runs. Called once."""
+
+    async def close(self) -> None:
+        """Give back what `open` took."""

@@ -1,0 +1,1 @@
+"""The embedded miniature encyclopedia: articles, questions, claims and worked exemplars."""

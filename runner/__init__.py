@@ -1,0 +1,26 @@
+"""overnight: runs language-model episodes in bulk, asks for no reply twice, and writes JSONL trajectories.
+
+>>> import runner
+>>> run = await runner.run("jobs/quickstart.toml")      # in a notebook
+>>> run.frame()                                          # one row an episode
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runner.job import Job
+    from runner.library import load, plan, render, rescore, resume, run
+    from runner.results import Run
+
+__all__ = ["Job", "Run", "load", "plan", "render", "rescore", "resume", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are loaded when first used, so that importing the package costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'runner' has no attribute {name!r}")
+    from runner import library
+
+    return getattr(library, name)

@@ -1,0 +1,5 @@
+"""`python -m runner` is the command `overnight`."""
+
+from runner.cli import main
+
+main()

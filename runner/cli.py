@@ -1,0 +1,263 @@
+"""The command `overnight`: parses words, calls the library, prints. Everything heavy is imported when used."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+INTERRUPTED = 130
+CELLS_STOPPED = 4
+SOME_ERRORS = 1
+
+OVERRIDES = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE",
+    help="Set any key of the job, e.g. --set methods.cot_sc.samples=5. May be repeated.",
+)  # fmt: skip
+
+
+def _said(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors made on purpose are printed as one message, without a traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from envs.base import WorldError
+        from runner.errors import OvernightError
+
+        try:
+            return command(*args, **kwargs)
+        except OvernightError as error:
+            click.echo(f"overnight: {error}", err=True)
+            sys.exit(error.exit_code)
+        except WorldError as error:
+            click.echo(f"overnight: {error}", err=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+    return wrapped
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="overnight")
+def main() -> None:
+    """Run language-model episodes in bulk: a job file in, JSONL trajectories out.
+
+    Begin with `overnight run jobs/quickstart.toml`. Nothing that was answered is ever asked for again:
+    `overnight resume` goes on with any run, however it ended.
+    """
+
+
+@main.command()
+@click.argument("job", type=click.Path(path_type=Path))
+@OVERRIDES
+@click.option("--outputs", type=click.Path(path_type=Path), default=Path("outputs"), show_default=True,
+              help="Where the run's folder is made.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="No progress.")
+@_said
+def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool) -> None:
+    """Run a job from the beginning, in a new folder."""
+    from runner import library
+
+    _finish(_async(library.run, job, outputs=outputs, overrides=overrides, progress=not quiet))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@OVERRIDES
+@click.option("--accept-changes", is_flag=True,
+              help="Go on although methods, prompts, worlds or models changed.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="No progress.")
+@_said
+def resume(folder: Path, overrides: tuple[str, ...], accept_changes: bool, quiet: bool) -> None:
+    """Go on with a run that was interrupted, killed or stopped, or with more samples, tasks or trials."""
+    from runner import library
+
+    _finish(
+        _async(library.resume, folder, overrides=overrides, accept_changes=accept_changes, progress=not quiet)
+    )
+
+
+@main.command()
+@click.argument("job", type=click.Path(path_type=Path))
+@OVERRIDES
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Count episodes, calls and tokens before any is spent."""
+    from runner import library
+
+    found = _async(library.plan, job, overrides=overrides)
+    if as_json:
+        _echo_json(found.as_dict())
+        return
+    click.echo(f"{found.episodes:,} episodes of {found.tasks:,} tasks")
+    for cell, episodes in found.cells.items():
+        click.echo(f"  {cell}: {episodes:,}")
+    click.echo(
+        f"at most {found.calls:,} calls for {found.draws:,} draws, about {found.prompt_tokens:,} prompt tokens and "
+        f"{found.completion_tokens:,} completion tokens"
+    )
+    click.echo("(every method taking its longest way; draws that methods share are counted once)")
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def status(folder: Path, as_json: bool) -> None:
+    """Show how a run stands, running or ended."""
+    from runner.results import load, table
+
+    found = load(folder)
+    manifest = found.manifest
+    if as_json:
+        _echo_json(
+            {
+                "path": str(found.path),
+                "status": found.status,
+                "totals": manifest.get("totals", {}),
+                "stopped_cells": manifest.get("stopped_cells", {}),
+                **found.summary,
+            }
+        )
+        return
+    totals = manifest.get("totals", {})
+    rows = sum(sum(cell["statuses"].values()) for cell in found.summary["cells"])
+    planned = totals.get("planned")
+    click.echo(
+        f"{found.path}: {found.status}, {rows:,} of {'?' if planned is None else f'{planned:,}'} episodes"
+    )
+    if found.summary["cells"]:
+        click.echo(table(found.summary))
+    if totals:
+        paid = totals["paid"]
+        click.echo(
+            f"paid for: {totals['calls']:,} calls, {paid['prompt']:,} prompt and {paid['completion']:,} completion "
+            f"tokens, ${totals['paid_usd']:.4f}; {totals['failed_attempts']:,} tries failed, of which "
+            f"{totals['possibly_billed_attempts']:,} may have been billed"
+        )
+    for cell, why in manifest.get("stopped_cells", {}).items():
+        click.echo(f"stopped: {cell}: {why}")
+    if found.status in ("interrupted", "stopped", "died", "failed"):
+        click.echo(f"go on with: overnight resume {found.path}")
+
+
+@main.command()
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--task", required=True, metavar="ID", help="The task's id.")
+@click.option("--method", required=True, metavar="NAME", help="A method of the job.")
+@OVERRIDES
+@_said
+def render(job: Path, task: str, method: str, overrides: tuple[str, ...]) -> None:
+    """Print the exact prompt with which a method begins a task."""
+    from runner import library
+
+    request = _async(library.render, job, task, method, overrides=overrides)
+    if request.kind == "completion":
+        click.echo(request.prompt, nl=False)
+        return
+    for turn in request.turns:
+        click.echo(f"--- {turn.role}\n{turn.text}")
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@_said
+def rescore(folder: Path) -> None:
+    """Score a run anew from its ledger, with today's code and no call."""
+    from runner import library
+
+    _finish(_async(library.rescore, folder))
+
+
+@main.command(name="list")
+@click.argument("what", type=click.Choice(["methods", "worlds", "models"]), required=False)
+@_said
+def list_(what: str | None) -> None:
+    """List methods, worlds and models that a job can name."""
+    from runner import registry
+
+    kinds = {"methods": "method", "worlds": "world", "models": "provider"}
+    for title, kind in kinds.items():
+        if what in (None, title):
+            click.echo(f"{title}:")
+            for name, line in registry.words(kind).items():
+                click.echo(f"  {name:<18} {line}")
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--list", "listing", is_flag=True, help="Show what can be fetched.")
+@_said
+def fetch(names: tuple[str, ...], listing: bool) -> None:
+    """Download public data sets from their official homes into the data folder (OVERNIGHT_DATA)."""
+    from envs.data import data_folder
+    from runner import fetch as fetching
+
+    if listing or not names:
+        for line in fetching.list_datasets():
+            click.echo(line)
+        return
+    found = _async(fetching.fetch, names, data_folder(), report=click.echo)
+    if not all(item.ok for item in found):
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("what", type=click.Choice(["job", "world", "method"]))
+@click.argument("name")
+@_said
+def new(what: str, name: str) -> None:
+    """Write a small working job, world or method to begin from."""
+    from runner.scaffold import write
+
+    for line in write(what, name, Path()):
+        click.echo(line)
+
+
+def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    import anyio
+
+    return anyio.run(functools.partial(function, *args, **kwargs))
+
+
+def _echo_json(value: Any) -> None:
+    import orjson
+
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def _finish(run: Any) -> None:
+    """The end of a run as a person reads it, and the exit code."""
+    from runner.results import table
+
+    click.echo()
+    if run.summary["cells"]:
+        click.echo(table(run.summary))
+    click.echo(str(run.path))
+    errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
+    manifest = run.manifest
+    for cell, why in manifest.get("stopped_cells", {}).items():
+        click.echo(f"stopped: {cell}: {why}", err=True)
+    if unreadable := manifest["totals"]["unreadable_ledger_lines"]:
+        click.echo(
+            f"{unreadable} lines of the ledger could not be read; their draws were asked for anew", err=True
+        )
+    if run.status == "interrupted":
+        click.echo(f"interrupted; go on with: overnight resume {run.path}", err=True)
+        sys.exit(INTERRUPTED)
+    if run.status == "stopped":
+        click.echo(f"when that is mended, go on with: overnight resume {run.path}", err=True)
+        sys.exit(CELLS_STOPPED)
+    if errors:
+        click.echo(
+            f"{errors} episodes ended in an error (field `error` of their rows); "
+            f"overnight resume {run.path} runs them again",
+            err=True,
+        )
+        sys.exit(SOME_ERRORS)

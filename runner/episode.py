@@ -1,0 +1,372 @@
+"""One (task, method, trial) being solved: what a method may do, and the record of what it did.
+
+A method sees nothing but this. It knows no HTTP, no limits and no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from envs.base import Observation, Session, Task, World, WorldError
+from runner.errors import ContextOverflow, EpisodeFailed, Filtered
+from runner.ledger import Draw, Ledger, Recorded
+from runner.methods.prompts import Prompt, to_turns
+from runner.models.base import Params, Request, Usage
+from runner.models.passage import Passage
+from runner.sampling import Sampling
+from runner.voting import Votes
+
+SCHEMA = 1
+"""Version of the trajectory line."""
+
+
+class Restart(Exception):
+    """The episode cannot go on from its record and begins again in a fresh life (see `World.replay`)."""
+
+
+class Ended(Exception):
+    """The episode ends here with a status; methods let it pass."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an episode stands in a run: its names, its cell and what it draws from."""
+
+    run: str
+    id: str
+    index: int
+    """Plan order, and so the priority of its calls."""
+    config: str
+    """Hash of what shapes the episode."""
+    env: str
+    method: str
+    model: str
+    trial: int
+    world: World
+    roles: Mapping[str, Passage]
+    """Models by role; `policy` is always there."""
+    sampling: Sampling
+    ledger: Ledger
+    readback: bool = False
+    """Whether observations may come from the ledger only."""
+
+
+@dataclass
+class Step:
+    """One thought, action and observation of a trajectory, and the draws that led to it."""
+
+    n: int
+    attempt: int
+    thought: str | None = None
+    action: str | None = None
+    observation: str | None = None
+    draws: list[tuple[str, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "attempt": self.attempt,
+            "thought": self.thought,
+            "action": self.action,
+            "observation": self.observation,
+            "draws": [list(draw) for draw in self.draws],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Episode:
+    """What a method gets. `task` and `world` are what is to be solved and where."""
+
+    def __init__(self, task: Task, place: Place, life: int = 0) -> None:
+        self.task = task
+        self.world = place.world
+        self.memory: Mapping[str, Any] | None = None
+        """A read-only snapshot of what outlives episodes; None without a memory."""
+        self.place = place
+        self.life = life
+        self.flags: set[str] = set()
+        self.reward: float | None = None
+        self.votes: Votes | None = None
+        self._answer: str | None = None
+        self._status: str | None = None
+        self._steps: list[Step] = []
+        self._step: Step | None = None
+        self._attempt = 0
+        self._actions = 0
+        self._session: Session | None = None
+        self._live = False
+        self._state: Any = None
+        self._cursor: Counter[tuple[str, str]] = Counter()
+        self._used: dict[tuple[str, str, int], Draw] = {}
+        self._sent: dict[str, str] = {}
+        self._finish = "stop"
+        self._began = monotonic()
+
+    # -- sampling --------------------------------------------------------------------------------------
+    @property
+    def scope(self) -> str:
+        """Where this episode's draws are counted: its task and trial, shared by all methods."""
+        life = f"~{self.life}" if self.life else ""
+        return f"{self.place.env}/{self.task.id}#{self.place.trial}{life}"
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        n: int = 1,
+        *,
+        role: str = "policy",
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        max_tokens: int = 256,
+        stream: str = "",
+    ) -> list[Draw]:
+        """The next `n` draws of this prompt, in draw order.
+
+        Asking again with the same prompt and parameters takes the next draws, never the same ones. Samplers
+        that run side by side within one episode each name a `stream`. A draw that was filtered by the
+        provider ends the episode when it is the only one asked for; among several it is one with empty text.
+        """
+        passage = self.place.roles[role]
+        request = self.request(
+            prompt, role=role, stop=stop, temperature=temperature, max_tokens=max_tokens
+        )  # fmt: skip
+        scope = f"{self.scope}/{stream}" if stream else self.scope
+        first = self._cursor[scope, request.hash]
+        self._cursor[scope, request.hash] += n
+        try:
+            draws = await self.place.sampling.sample(
+                passage, request, scope, first, n, self.place.index
+            )  # fmt: skip
+        except ContextOverflow as error:
+            raise Ended("context_overflow") from error
+        except Filtered as error:
+            raise Ended("filtered") from error
+        for draw in draws:
+            self._note_draw(draw)
+        if n > 1 and len({draw.text for draw in draws}) == 1:
+            self.flags.add("identical_draws")
+        if n == 1:
+            self._finish = draws[0].finish
+            if self._finish in ("filter", "refusal") and not draws[0].text.strip():
+                raise Ended("filtered")
+        return draws
+
+    def request(
+        self,
+        prompt: Prompt,
+        *,
+        role: str = "policy",
+        stop: Sequence[str] = (),
+        temperature: float = 0.0,
+        max_tokens: int = 256,
+    ) -> Request:
+        """The request that `sample` would make: the job's model settings override the method's."""
+        model = self.place.roles[role].model
+        params = Params(
+            temperature=temperature if model.temperature is None else model.temperature,
+            max_tokens=max_tokens if model.max_tokens is None else model.max_tokens,
+            top_p=model.top_p,
+            stop=tuple(stop),
+            logprobs=model.logprobs,
+        )
+        return Request(model.identity, to_turns(prompt, model.api), params)
+
+    def _note_draw(self, draw: Draw) -> None:
+        self._used[draw.scope, draw.hash, draw.i] = draw
+        self._open_step().draws.append((draw.hash, draw.i))
+        if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
+            self.flags.add("sent_differs")
+
+    # -- acting ----------------------------------------------------------------------------------------
+    async def reset(self) -> str:
+        """Begin an attempt in the world; returns its first observation ("" where there is none)."""
+        if self._session is not None:
+            await self._close_session()
+            self._attempt += 1
+        self._answer, self._status, self.reward = None, None, None
+        self._step, self._actions, self._live, self._state = None, 0, False, None
+        if self.place.readback:
+            self._session = Session()
+            return ""
+        self._session = self.world.session(self.task)
+        if self.world.replay == "pure" and self._on_record():
+            return await self._session.reset()
+        if self._on_record() and self.world.replay == "none":
+            raise Restart
+        self._live = True
+        return await self._session.reset()
+
+    def _on_record(self) -> int:
+        return self.place.ledger.recorded_steps(self.place.id, self.life, self._attempt)
+
+    def note(self, thought: str) -> None:
+        """Write down a thought; the next action belongs to it."""
+        self._open_step().thought = thought
+
+    async def act(self, action: str) -> Observation:
+        """Take an action; returns what the world says, from the record where it was taken before.
+
+        A finishing action sets the answer. The observation is in the ledger before this returns.
+        """
+        if self._session is None:
+            await self.reset()
+        step = self._open_step()
+        step.action = action
+        self._actions += 1
+        ledger, place = self.place.ledger, self.place
+        recorded = ledger.observation(place.id, self.life, self._attempt, self._actions)
+        if recorded is None or recorded.action != action or not self._usable():
+            if place.readback:
+                raise EpisodeFailed(f"action {action!r} was never taken in this run; resume it for that")
+            recorded = await self._step_world(action, recorded)
+        self._state = recorded.state
+        if recorded.answer is not None:
+            self._answer = recorded.answer
+        self.reward = recorded.reward if recorded.done or recorded.reward else self.reward
+        step.observation = recorded.text
+        self._close_step()
+        return Observation(recorded.text, recorded.reward, recorded.done)
+
+    def _usable(self) -> bool:
+        return self.place.readback or (self.world.replay == "pure" and not self._live)
+
+    async def _step_world(self, action: str, recorded: Recorded | None) -> Recorded:
+        session = self._session
+        assert session is not None
+        if not self._live:
+            session.restore(self._state) if self._state is not None else None
+            self._live = True
+        observation = await session.step(action)
+        if not math.isfinite(observation.reward):
+            raise WorldError(f"world {self.world.name!r} gave the reward {observation.reward} to {action!r}")
+        fresh = Recorded(
+            action=action,
+            text=observation.text,
+            reward=observation.reward,
+            done=observation.done,
+            answer=session.answer,
+            state=session.snapshot(),
+            life=self.life,
+        )
+        if recorded is not None and self.world.replay == "rebuild" and recorded.action == action:
+            if (recorded.text, recorded.done) != (fresh.text, fresh.done):
+                raise Restart
+            return fresh
+        self.place.ledger.write_observation(self.place.id, self._attempt, self._actions, fresh)
+        return fresh
+
+    async def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # -- ending ----------------------------------------------------------------------------------------
+    @property
+    def answer(self) -> str | None:
+        """The answer so far; None or blank counts as none."""
+        return self._answer
+
+    @answer.setter
+    def answer(self, text: str | None) -> None:
+        self._answer = text
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that says something."""
+        return self._answer is not None and bool(self._answer.strip())
+
+    def end(self, status: str) -> None:
+        """Say why the episode has no answer (`step_limit`, `repeated`, …)."""
+        self._status = status
+
+    def decide(self, votes: Votes) -> None:
+        """Take the outcome of a vote as the answer, and keep the vote."""
+        self._close_step()
+        self.votes = votes
+        self._answer = votes.winner
+        if votes.tied:
+            self.flags.add("tied_vote")
+
+    async def close(self) -> None:
+        """Free the world. Called by the scheduler, also after an error."""
+        await self._close_session()
+
+    # -- the record ------------------------------------------------------------------------------------
+    def _open_step(self) -> Step:
+        if self._step is None:
+            self._step = Step(len(self._steps) + 1, self._attempt)
+            self._steps.append(self._step)
+            self._step.seconds = -monotonic()
+        return self._step
+
+    def _close_step(self) -> None:
+        if self._step is not None:
+            self._step.seconds += monotonic()
+            self._step = None
+
+    def status(self) -> str:
+        """`finished` with an answer; else what the method said, or how the last reply ended."""
+        if self.answered:
+            return "finished"
+        if self._status is not None:
+            return self._status
+        return "truncated" if self._finish == "length" else "no_answer"
+
+    def record(self, error: BaseException | None = None, status: str | None = None) -> dict[str, Any]:
+        """The trajectory line (DESIGN: flat at the top). Scores are there for every ending but an error."""
+        self._close_step()
+        place, task, usage = self.place, self.task, Usage()
+        cost: float | None = 0.0
+        waited = 0.0
+        for draw in self._used.values():
+            usage += draw.usage
+            cost = None if cost is None or draw.cost_usd is None else cost + draw.cost_usd
+            waited += draw.waited
+        status = status or ("error" if error is not None else self.status())
+        return {
+            "schema": SCHEMA,
+            "id": place.id,
+            "run": place.run,
+            "config": place.config,
+            "env": place.env,
+            "split": task.split,
+            "task_id": task.id,
+            "index": place.index,
+            "input": task.input,
+            "target": task.target,
+            "method": place.method,
+            "model": place.model,
+            "trial": place.trial,
+            "status": status,
+            "answer": self._answer,
+            "scores": {} if error is not None else self._scores(),
+            "reward": self.reward,
+            "n_steps": sum(step.action is not None for step in self._steps),
+            "steps": [step.as_dict() for step in self._steps],
+            "votes": None if self.votes is None else self.votes.as_dict(),
+            "usage": usage.as_dict(),
+            "cost_usd": cost,
+            "seconds": round(monotonic() - self._began, 3),
+            "waited_seconds": round(waited, 3),
+            "memory": None,
+            "error": None if error is None else {"type": type(error).__name__, "message": str(error)},
+            "forked_from": None,
+            "flags": sorted(self.flags),
+        }
+
+    def _scores(self) -> dict[str, float]:
+        scores = self.world.score(self.task, self._answer)
+        for name, value in scores.items():
+            if not math.isfinite(value):
+                raise WorldError(f"world {self.world.name!r} scored {name} = {value} for task {self.task.id}")
+        return scores

@@ -1,0 +1,386 @@
+"""The ledger: every draw and every observation of a run, written before it is used and never asked for twice.
+
+Lines of `ledger.jsonl`, told apart by `kind`:
+
+- `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
+  a prompt's parts are named by content hash and each is stored once in the file.
+- `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, seconds, waited, cost_usd}
+- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent}: follows its reply
+  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice.
+- `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
+- `attempt` {hash, scope, error, possible_cost}: a try that gave no reply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+from runner.jsonl import Appender, clean_text, scan
+from runner.models.base import Call, Reply, Request, Usage
+
+LARGE = 200
+"""Strings of a session's state longer than this are stored once, by content hash."""
+
+Span = tuple[int, int]
+NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Reply number `i` to the request `hash` within `scope`, and its share of tokens and cost."""
+
+    scope: str
+    hash: str
+    i: int
+    text: str
+    finish: str = "stop"
+    reasoning: str | None = None
+    logprobs: tuple[float, ...] | None = None
+    usage: Usage = NOTHING
+    cost_usd: float | None = None
+    sent: str = ""
+    """Digest of the parameters that went out; draws of one request whose digests differ flag the row."""
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An observation as the ledger keeps it, with the session's state after it."""
+
+    action: str
+    text: str
+    reward: float
+    done: bool
+    answer: str | None = None
+    state: Any = None
+    life: int = 0
+
+
+class Ledger:
+    """The open ledger of one run. Draws are found by (scope, hash, i), observations by (episode, life, attempt,
+    step); only their places in the file are kept in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = Appender(path)
+        self._draws: dict[tuple[str, str], dict[int, Span]] = defaultdict(dict)
+        self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
+        self._parts: dict[str, Span] = {}
+        self._requests: set[str] = set()
+        self._replies = 0
+        self.unreadable = 0
+        """Damaged lines: what they held is owed again."""
+        self.mended = self._file.mended
+        """Bytes of a torn last line that were cut off on opening."""
+        self.paid = Usage()
+        """Tokens of all replies, each counted once."""
+        self.paid_usd = 0.0
+        self.unpriced = 0
+        """Replies whose price is not known."""
+        self.attempts_failed = 0
+        self.possibly_billed = 0
+        """Tries that may have been billed without an answer."""
+        for offset, length, row in scan(path):
+            try:
+                self._index(row or {}, (offset, length))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                self.unreadable += 1
+
+    def _index(self, row: Mapping[str, Any], span: Span) -> None:
+        """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
+        kind = row["kind"]
+        if kind == "draw":
+            draw = _draw_of(row)
+            self._draws[draw.scope, draw.hash].setdefault(draw.i, span)
+        elif kind == "observation":
+            _recorded_of(row, row["state"])
+            parts = dict.fromkeys(row["parts"].keys(), span)
+            self._place(row["episode"], (int(row["life"]), int(row["attempt"]), int(row["step"])), span)
+            self._parts.update(parts)
+        elif kind == "request":
+            parts = dict.fromkeys(row["parts"].keys(), span)
+            self._requests.add(row["hash"])
+            self._parts.update(parts)
+        elif kind == "reply":
+            number = int(row["id"][1:])
+            self._count(Usage(**row["usage"]), row["cost_usd"])
+            self._replies = max(self._replies, number)
+        elif kind == "attempt":
+            self.possibly_billed += bool(row["possible_cost"])
+            self.attempts_failed += 1
+
+    def _count(self, usage: Usage, cost_usd: float | None) -> None:
+        paid, usd = self.paid + usage, self.paid_usd + (cost_usd or 0.0)
+        self.paid, self.paid_usd = paid, usd
+        self.unpriced += cost_usd is None
+
+    # -- draws -----------------------------------------------------------------------------------------
+    def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
+        """The draw with this key, None if it was never drawn."""
+        span = self._draws.get((scope, request_hash), {}).get(i)
+        return None if span is None else _draw_of(self._file.read(*span))
+
+    def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
+        """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws.
+
+        Choices beyond the indices are paid for and dropped. A draw that is there already stays as it is.
+        """
+        request, rows = call.request, []
+        if request.hash not in self._requests:
+            rows.append(self._request_row(request))
+        self._replies += 1
+        sent = hashlib.sha256(repr(sorted(reply.sent.items())).encode()).hexdigest()[:8]
+        name = f"r{self._replies}"
+        rows.append(
+            {
+                "kind": "reply",
+                "id": name,
+                "hash": request.hash,
+                "scope": call.scope,
+                "first": call.first,
+                "n": len(reply.choices),
+                "usage": reply.usage.as_dict(),
+                "sent": dict(reply.sent),
+                "endpoint": reply.endpoint,
+                "seed": call.seed,
+                "provider_id": reply.provider_id,
+                "seconds": round(reply.seconds, 4),
+                "waited": round(reply.waited, 4),
+                "cost_usd": reply.cost_usd,
+            }
+        )
+        draws, new = [], []
+        used = shares(reply, min(len(indices), len(reply.choices)))
+        for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
+            draw = self.draw(call.scope, request.hash, i)
+            if draw is not None:
+                draws.append(draw)
+                continue
+            draw = Draw(
+                scope=call.scope,
+                hash=request.hash,
+                i=i,
+                text=clean_text(choice.text),
+                finish=choice.finish,
+                reasoning=None if choice.reasoning is None else clean_text(choice.reasoning),
+                logprobs=choice.logprobs,
+                usage=usage,
+                cost_usd=None if reply.cost_usd is None else reply.cost_usd / len(used),
+                sent=sent,
+                seconds=round(reply.seconds, 4),
+                waited=round(reply.waited, 4),
+            )
+            draws.append(draw)
+            new.append(draw)
+            rows.append(_draw_row(draw, name, k))
+        spans = self._file.append(*rows)
+        if rows[0]["kind"] == "request":
+            self._requests.add(request.hash)
+            self._parts.update(dict.fromkeys(rows[0]["parts"], spans[0]))
+        places = self._draws[call.scope, request.hash]
+        for draw, span in zip(new, spans[len(spans) - len(new) :], strict=True):
+            places[draw.i] = span
+        self._count(reply.usage, reply.cost_usd)
+        return draws
+
+    def _request_row(self, request: Request) -> dict[str, Any]:
+        new: dict[str, str] = {}
+        turns = []
+        for turn in request.turns:
+            names = []
+            for part in turn.text.parts:
+                name = _part_name(part)
+                if name not in self._parts:
+                    new[name] = part
+                names.append(name)
+            turns.append([turn.role, names])
+        return {
+            "kind": "request",
+            "hash": request.hash,
+            "model": request.model,
+            "params": request.params.as_dict(),
+            "turns": turns,
+            "parts": new,
+        }
+
+    def write_attempt(self, call: Call, error: BaseException, *, possible_cost: bool) -> None:
+        """Keep a try that gave no reply, and whether it may have been billed all the same."""
+        self.attempts_failed += 1
+        self.possibly_billed += possible_cost
+        self._file.append(
+            {
+                "kind": "attempt",
+                "hash": call.request.hash,
+                "scope": call.scope,
+                "first": call.first,
+                "error": f"{type(error).__name__}: {error}",
+                "possible_cost": possible_cost,
+            }
+        )
+
+    # -- observations ----------------------------------------------------------------------------------
+    def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:
+        """What the world said at this step, None if it was not asked yet (or its record is damaged)."""
+        span = self._observations.get(episode, {}).get((life, attempt, step))
+        if span is None:
+            return None
+        row = self._file.read(*span)
+        try:
+            return _recorded_of(row, self._unfold(row["state"]))
+        except KeyError:  # a part of its state was in a line that cannot be read
+            return None
+
+    def write_observation(self, episode: str, attempt: int, step: int, recorded: Recorded) -> None:
+        """Keep what the world said. A step that is written again (its action changed) replaces the old one
+        and all later ones of that attempt."""
+        parts: dict[str, str] = {}
+        row = {
+            "kind": "observation",
+            "episode": episode,
+            "life": recorded.life,
+            "attempt": attempt,
+            "step": step,
+            "action": recorded.action,
+            "text": clean_text(recorded.text),
+            "reward": recorded.reward,
+            "done": recorded.done,
+            "answer": recorded.answer,
+            "state": self._fold(recorded.state, parts),
+            "parts": parts,
+        }
+        (span,) = self._file.append(row)
+        self._place(episode, (recorded.life, attempt, step), span)
+        self._parts.update(dict.fromkeys(parts, span))
+
+    def _place(self, episode: str, key: tuple[int, int, int], span: Span) -> None:
+        steps = self._observations[episode]
+        for later in [k for k in steps if k[:2] == key[:2] and k[2] > key[2]]:
+            del steps[later]
+        steps[key] = span
+
+    def last_life(self, episode: str) -> int | None:
+        """The newest life of an episode that has observations (see `World.replay`), None without any."""
+        return max((key[0] for key in self._observations.get(episode, ())), default=None)
+
+    def recorded_steps(self, episode: str, life: int, attempt: int) -> int:
+        """How many steps of an attempt are on record."""
+        return sum(1 for key in self._observations.get(episode, ()) if key[:2] == (life, attempt))
+
+    def _fold(self, state: Any, parts: dict[str, str]) -> Any:
+        if isinstance(state, str) and len(state) > LARGE:
+            name = _part_name(state)
+            if name not in self._parts:
+                parts[name] = clean_text(state)
+            return {"$part": name}
+        if isinstance(state, Mapping):
+            return {key: self._fold(value, parts) for key, value in state.items()}
+        if isinstance(state, (list, tuple)):
+            return [self._fold(value, parts) for value in state]
+        return state
+
+    def _unfold(self, state: Any) -> Any:
+        if isinstance(state, dict):
+            if set(state) == {"$part"}:
+                return self.part(state["$part"])
+            return {key: self._unfold(value) for key, value in state.items()}
+        if isinstance(state, list):
+            return [self._unfold(value) for value in state]
+        return state
+
+    def part(self, name: str) -> str:
+        """The text of a stored part."""
+        return str(self._file.read(*self._parts[name])["parts"][name])
+
+    # -- the file --------------------------------------------------------------------------------------
+    def sync(self) -> None:
+        """Force everything to the disk. Blocks: call it off the event loop."""
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def shares(reply: Reply, n: int) -> list[Usage]:
+    """How a reply's tokens fall to its first n choices; the sum is the reply's usage, whatever the server says.
+
+    The prompt is the first choice's (it is billed once). The rest is split by the choices' own token counts
+    where the server gives them, else evenly.
+    """
+    if n == 1:
+        return [reply.usage]
+    counts = [choice.tokens for choice in reply.choices[:n]]
+    weights = [1 if count is None else count for count in counts]
+    if None in counts or not any(weights):
+        weights = [1] * n
+    usage, marks = reply.usage, list(accumulate(weights, initial=0))
+
+    def split(total: int) -> list[int]:
+        return [total * b // marks[-1] - total * a // marks[-1] for a, b in pairwise(marks)]
+
+    parts = list(zip(split(usage.completion), split(usage.reasoning), strict=True))
+    return [
+        Usage(completion=completion, reasoning=reasoning)
+        if k
+        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls)
+        for k, (completion, reasoning) in enumerate(parts)
+    ]
+
+
+def _draw_of(row: Mapping[str, Any]) -> Draw:
+    return Draw(
+        scope=row["scope"],
+        hash=row["hash"],
+        i=row["i"],
+        text=row["text"],
+        finish=row["finish"],
+        reasoning=row["reasoning"],
+        logprobs=None if row["logprobs"] is None else tuple(map(float, row["logprobs"])),
+        usage=Usage(**row["usage"]),
+        cost_usd=row["cost_usd"],
+        sent=row["sent"],
+        seconds=row["seconds"],
+        waited=row["waited"],
+    )
+
+
+def _recorded_of(row: Mapping[str, Any], state: Any) -> Recorded:
+    return Recorded(
+        action=row["action"],
+        text=row["text"],
+        reward=row["reward"],
+        done=row["done"],
+        answer=row["answer"],
+        state=state,
+        life=row["life"],
+    )
+
+
+def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
+    return {
+        "kind": "draw",
+        "scope": draw.scope,
+        "hash": draw.hash,
+        "i": draw.i,
+        "reply": reply,
+        "choice": choice,
+        "text": draw.text,
+        "reasoning": draw.reasoning,
+        "finish": draw.finish,
+        "logprobs": None if draw.logprobs is None else list(draw.logprobs),
+        "usage": draw.usage.as_dict(),
+        "cost_usd": draw.cost_usd,
+        "sent": draw.sent,
+        "seconds": draw.seconds,
+        "waited": draw.waited,
+        "from": None,
+    }
+
+
+def _part_name(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,236 @@
+"""The library's front: run, resume, plan, render, rescore. The command only calls these."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+from runner import registry
+from runner.errors import JobError, OvernightError, RunError
+from runner.estimate import Estimate, estimate, first_request
+from runner.execution import Execution, now, run_path
+from runner.job import Job
+from runner.models.base import Request
+from runner.outputs import RunFolder, provenance
+from runner.progress import Progress
+from runner.results import Run, load, table
+
+Watch = Callable[[Execution], Any]
+
+
+async def run(
+    job: Job | str | Path,
+    *,
+    outputs: str | Path = "outputs",
+    overrides: Sequence[str] = (),
+    progress: bool | Watch = True,
+) -> Run:
+    """Run a job (or a job file) from the beginning, in a new folder below `outputs`.
+
+    `overrides` are `key=value` as `--set` takes them. Returns when all episodes have ended, or when it was
+    interrupted; `Run.status` says which. Raises JobError or DataError before anything is written, and
+    RunError when the run itself cannot go on.
+    """
+    job = _job(job, overrides)
+    _preflight(job)
+    shape = job.shape()
+    folder = RunFolder.create(Path(outputs), job.settings.name)
+    folder.update(
+        schema=1,
+        name=job.settings.name,
+        started=now(),
+        job=job.raw,
+        shape=shape,
+        seed=job.settings.seed,
+        limits=job.settings.limits.model_dump(),
+        versions=provenance(),
+        history=[],
+    )
+    return await _execute(job, folder, progress)
+
+
+async def resume(
+    path: str | Path,
+    *,
+    job: Job | None = None,
+    overrides: Sequence[str] = (),
+    accept_changes: bool = False,
+    progress: bool | Watch = True,
+) -> Run:
+    """Go on with a run: episodes that are not done, and those that ended in an error, from the ledger.
+
+    Limits, endpoints, selections, trials and samples may be changed by `overrides`; any other change (also
+    of a method's or world's code) is listed and refused unless accepted. `job` is needed where the run was
+    made from objects that have no name in a registry. Raises RunError, e.g. where another process has it.
+    """
+    path = run_path(path)
+    folder = RunFolder.open(path)
+    try:
+        manifest = folder.manifest
+        job = job or Job.parse(manifest["job"], overrides, file=path / "run.json")
+        changes = list(_differences(manifest.get("shape", {}), job.shape()))
+        if changes and not accept_changes:
+            listed = "\n".join(f"  {line}" for line in changes)
+            raise RunError(
+                f"{path}: what shapes its episodes has changed since it began:\n{listed}\n"
+                "Go back to what it was, start a new run, or take the change on purpose with "
+                "--accept-changes (episodes run again where it matters, with replies from the ledger)."
+            )
+        history = manifest.get("history", [])
+        history.append({"time": now(), "what": "resumed", "changes": changes, "overrides": list(overrides)})
+        folder.update(
+            job=job.raw, shape=job.shape(), limits=job.settings.limits.model_dump(), history=history
+        )
+        _preflight(job)
+    except BaseException:
+        folder.close()
+        raise
+    return await _execute(job, folder, progress)
+
+
+async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | Watch = False) -> Run:
+    """Score a run anew from its ledger: the methods and worlds of today, no call, no action.
+
+    Episodes whose replies and observations are not all on record keep the row they have;
+    `Run.manifest["totals"]["left_for_resume"]` counts them.
+    """
+    path = run_path(path)
+    folder = RunFolder.open(path)
+    try:
+        job = job or Job.parse(folder.manifest["job"], file=path / "run.json")
+        history = folder.manifest.get("history", [])
+        history.append({"time": now(), "what": "rescored"})
+        folder.update(shape=job.shape(), history=history)
+    except BaseException:
+        folder.close()
+        raise
+    return await _execute(job, folder, progress, readback=True)
+
+
+async def plan(job: Job | str | Path, *, overrides: Sequence[str] = ()) -> Estimate:
+    """How many episodes, and at most how many calls and tokens, a job would take. Asks no model."""
+    return await estimate(_job(job, overrides))
+
+
+async def render(job: Job | str | Path, task: str, method: str, *, overrides: Sequence[str] = ()) -> Request:
+    """The exact first request of a method for a task. Raises JobError for a method that the job lacks."""
+    job = _job(job, overrides)
+    if method not in job.methods:
+        raise JobError(registry.unknown("method", method, job.methods))
+    return await first_request(job, task, method)
+
+
+def _job(job: Job | str | Path, overrides: Sequence[str]) -> Job:
+    if isinstance(job, Job):
+        return Job.parse(job.raw, overrides) if overrides else job
+    return Job.read(job, overrides)
+
+
+def _preflight(job: Job) -> None:
+    """Meet missing files and empty data sets before a folder is made."""
+    for env in job.worlds:
+        next(job.tasks(env))
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What a resume would change. Whole methods, worlds and models may be added."""
+    tables = {_table(key) for key in old}
+    for key in sorted(old.keys() | new.keys()):
+        if key not in old and _table(key) not in tables:
+            continue
+        if key not in new and _table(key) not in {_table(k) for k in new}:
+            yield f"{key}: was {old[key]!r}, is gone"
+        elif old.get(key) != new.get(key):
+            if key.endswith(("(code)", "(prompts)")):
+                yield f"{key}: the text differs"
+            else:
+                yield f"{key}: was {old.get(key)!r}, is {new.get(key)!r}"
+
+
+def _table(key: str) -> str:
+    """`methods.react` of `methods.react.steps`; the key itself for a top-level one."""
+    return ".".join(key.removesuffix(" (code)").split(" (")[0].split(".")[:2])
+
+
+async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readback: bool = False) -> Run:
+    path = folder.path
+    try:
+        execution = Execution(job, folder, readback=readback)
+        folder.update(status="running")
+        status, failure = "finished", None
+        try:
+            with _interrupts(execution):
+                await execution.run(_watcher(progress))
+        except BaseException as error:
+            status, failure = "failed", bare(error)
+            if isinstance(failure, (anyio.get_cancelled_exc_class(), KeyboardInterrupt)):
+                status = "interrupted"
+            raise failure from None
+        finally:
+            if status == "finished":
+                if execution.interrupted:
+                    status = "interrupted"
+                elif execution.stopped:
+                    status = "stopped"
+            why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
+            folder.update(
+                status=status,
+                ended=now(),
+                totals=execution.totals(),
+                stopped_cells=why,
+                error=None if failure is None else f"{type(failure).__name__}: {failure}",
+            )
+            folder.compact()
+            folder.write_summary({"status": status, "totals": execution.totals(), **load(path).summary})
+    finally:
+        folder.close()
+    return load(path)
+
+
+def _watcher(progress: bool | Watch) -> Watch:
+    async def watch(execution: Execution) -> None:
+        async with anyio.create_task_group() as tasks:
+            if progress:
+                tasks.start_soon(Progress() if progress is True else progress, execution)
+            while True:
+                await anyio.sleep(2)
+                await to_thread.run_sync(lambda: execution.folder.update(totals=execution.totals()))
+
+    return watch
+
+
+@contextmanager
+def _interrupts(execution: Execution) -> Iterator[None]:
+    """Ctrl-C and SIGTERM interrupt the run in order. Only in the main thread, as signals can be had there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in old:
+        loop.add_signal_handler(number, execution.interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+def bare(error: BaseException) -> BaseException:
+    """The error inside a group of one, as people expect to meet it."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+__all__ = ["Job", "OvernightError", "Run", "load", "plan", "render", "rescore", "resume", "run", "table"]

@@ -1,0 +1,141 @@
+"""Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from runner.errors import CellStopped, Transient
+from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
+from runner.models.http import HttpModel, count, estimated
+from runner.models.openai import parts
+
+VERSION = "2023-06-01"
+"""Of the API; the only one there is."""
+CONTINUE = "Go on exactly from where this text ends, without repeating any of it:\n"
+"""What asks for a continuation where a last assistant turn is refused (Claude 4.6 and later)."""
+
+_FINISH: Mapping[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+
+
+class Anthropic(HttpModel):
+    """A model behind `/v1/messages`: one draw a call, no seed, no log-probabilities.
+
+    System turns become `system`. A last assistant turn is continued by models that can; from one that
+    refuses this, the same is asked for in words, and `sent` says so (`prefill: "instruction"`). Temperatures
+    above 1 are sent as 1. Stop strings of blanks only are refused by the API: they are applied here alone.
+    """
+
+    provider: ClassVar[str] = "anthropic"
+    optional: ClassVar[Mapping[str, str]] = {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "stop": "stop_sequences",
+    }
+
+    base_url: str = Field("https://api.anthropic.com/v1", description="Address of the API, with its version.")
+    key_env: str = Field("ANTHROPIC_API_KEY", description="Environment variable that holds the API key.")
+    api: Literal["chat"] = Field("chat", description="Messages; there are no raw completions.")
+    max_n: Literal[1] = Field(1, description="One draw a call: the API has no n.")
+
+    def auth(self) -> dict[str, str]:
+        key = {"x-api-key": self._key} if self._key else {}
+        return {**key, "anthropic-version": VERSION}
+
+    async def call(self, call: Call) -> Reply:
+        request = call.request
+        if request.kind == "completion":
+            raise CellStopped(f"{self.where}: there are no raw completions; set api = 'chat' in the job")
+        body, sent, prefix = self.body(request)
+        data, seconds = await self.post(
+            "/messages", body, fixed={*self.extra_body, *dict(request.params.extra)}
+        )
+        if not isinstance(data.get("content"), list):
+            raise Transient(f"{self.where}: a reply without content", billed=True, status=200)
+        choice = _choice(data, request, prefix)
+        return Reply(
+            choices=[choice],
+            usage=_usage(data, request, choice),
+            sent=sent,
+            endpoint=self.endpoint,
+            provider_id=data["id"] if isinstance(data.get("id"), str) else None,
+            seconds=seconds,
+        )
+
+    def body(self, request: Request) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """The JSON to send, the sampling parameters as `sent` shows them, and the text that the reply may
+        repeat before it goes on (where a continuation is asked for in words)."""
+        params = request.params
+        sampling: dict[str, Any] = {"max_tokens": params.max_tokens}
+        if self.allows("temperature"):
+            sampling["temperature"] = min(params.temperature, 1.0)
+        if params.top_p is not None and self.allows("top_p"):
+            sampling["top_p"] = params.top_p
+        stops = [stop for stop in params.stop if stop.strip()]
+        if stops and self.allows("stop"):
+            sampling["stop_sequences"] = stops
+        sampling |= {**self.extra_body, **dict(params.extra)}
+        system = "\n\n".join(str(turn.text) for turn in request.turns if turn.role == "system")
+        messages = [
+            {"role": turn.role, "content": str(turn.text)}
+            for turn in request.turns
+            if turn.role != "system" and str(turn.text).strip()
+        ]
+        if not messages:
+            system, messages = "", [{"role": "user", "content": system}]
+        sent, prefix = dict(sampling), ""
+        if messages[-1]["role"] == "assistant":
+            messages[-1]["content"] = messages[-1]["content"].rstrip()  # blanks at the end are refused
+            if not self.allows("prefill"):
+                prefix = messages.pop()["content"]
+                ask = {"role": "user", "content": CONTINUE + prefix}
+                if messages and messages[-1]["role"] == "user":
+                    ask["content"] = f"{messages.pop()['content']}\n\n{ask['content']}"
+                messages.append(ask)
+                sent["prefill"] = "instruction"
+        body = {
+            "model": self.model,
+            "messages": messages,
+            **({"system": system} if system else {}),
+            **sampling,
+        }
+        return body, sent, prefix
+
+    def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
+        if parameter != "prefill":
+            return super().adapt(parameter, body)
+        if body["messages"][-1]["role"] != "assistant":
+            return False
+        self._refused.add(parameter)
+        return True
+
+
+def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
+    text, thoughts = parts(data["content"])
+    if prefix and text.lstrip().startswith(prefix):
+        text = text.lstrip().removeprefix(prefix)
+    text, cut = cut_at_stop(text, request.params.stop)
+    finish = _FINISH.get(str(data.get("stop_reason")), "other")
+    return Choice(text=text, finish="stop" if cut else finish, reasoning=thoughts or None)
+
+
+def _usage(data: Mapping[str, Any], request: Request, choice: Choice) -> Usage:
+    """`prompt` counts all input, read from the cache or written to it included; only what was read counts as
+    cached. What is missing is estimated, never taken as free."""
+    usage = data.get("usage")
+    cached = count(usage, "cache_read_input_tokens")
+    prompt = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
+    return Usage(
+        prompt=prompt or estimated(*(str(turn.text) for turn in request.turns)),
+        completion=count(usage, "output_tokens") or estimated(choice.text, choice.reasoning or ""),
+        cached=cached,
+        calls=1,
+    )

@@ -1,0 +1,261 @@
+"""What a model is: something that answers a request with n choices.
+
+`Request` is what is asked and has the hash that is its identity; `Call` is one attempt at some of its
+draws; `Reply` is what came back. A `Model` makes one attempt and classes its failure; waiting, retrying and
+limits are its callers' business (`gate.py`, `passage.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.jsonl import clean_text
+
+HASH_VERSION = 1
+"""Part of every request hash; changes when what is hashed does."""
+
+Kind: TypeAlias = Literal["completion", "chat"]
+Finish: TypeAlias = Literal["stop", "length", "filter", "refusal", "other"]
+
+
+class Text:
+    """A long text made of parts, extended without copying: a prompt and what an episode adds to it.
+
+    Parts are what the ledger stores once each. Two texts are equal when their joined strings are; how they
+    are cut makes no difference to a request's hash.
+    """
+
+    __slots__ = ("_sha", "parts")
+
+    def __init__(self, *parts: str) -> None:
+        self.parts: tuple[str, ...] = tuple(clean_text(p) for p in parts if p)
+        self._sha = hashlib.sha256()
+        for part in self.parts:
+            self._sha.update(part.encode())
+
+    def __add__(self, more: str) -> Text:
+        if not more:
+            return self
+        more = clean_text(more)
+        new = Text.__new__(Text)
+        new.parts = (*self.parts, more)
+        new._sha = self._sha.copy()
+        new._sha.update(more.encode())
+        return new
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and self.sha == other.sha
+
+    def __hash__(self) -> int:
+        return hash(self.sha)
+
+    def __repr__(self) -> str:
+        return f"Text({str(self)!r})"
+
+    @property
+    def sha(self) -> str:
+        """Hex SHA-256 of the joined text as UTF-8."""
+        return self._sha.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message: role `prompt` (raw completion), `system`, `user` or `assistant`, and its text."""
+
+    role: str
+    text: Text
+
+
+@dataclass(frozen=True)
+class Params:
+    """Requested sampling parameters. What a provider refuses is left out of what is sent, not of this."""
+
+    temperature: float = 0.0
+    max_tokens: int = 256
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    extra: tuple[tuple[str, Any], ...] = ()
+    """Further provider fields, sent as they are (e.g. reasoning_effort)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values, without those that were left at None."""
+        out: dict[str, Any] = {"temperature": float(self.temperature), "max_tokens": self.max_tokens}
+        if self.top_p is not None:
+            out["top_p"] = self.top_p
+        if self.stop:
+            out["stop"] = list(self.stop)
+        if self.logprobs:
+            out["logprobs"] = True
+        out.update(dict(self.extra))
+        return out
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a model. Draws are counted per (scope, `hash`).
+
+    The hash covers its own version, the model's identity, the rendered turns and the requested parameters;
+    never URL, key, n, seed, draw index, time-outs or cache hints.
+    """
+
+    model: str
+    """Identity of the model: its name; for a GGUF file, its SHA-256."""
+    turns: tuple[Turn, ...]
+    params: Params
+
+    @cached_property
+    def hash(self) -> str:
+        """32 hex characters."""
+        what = [
+            HASH_VERSION,
+            self.model,
+            [[turn.role, turn.text.sha] for turn in self.turns],
+            self.params.as_dict(),
+        ]
+        return hashlib.sha256(orjson.dumps(what, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+    @property
+    def kind(self) -> Kind:
+        return "completion" if self.turns[0].role == "prompt" else "chat"
+
+    @property
+    def prompt(self) -> str:
+        """All turns as one string, for people and for replaying."""
+        return "\n\n".join(str(turn.text) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One attempt: `n` draws of `request`, of which the first has index `first` within `scope`."""
+
+    request: Request
+    n: int = 1
+    seed: int | None = None
+    scope: str = ""
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one reply or a sum of them; `calls` counts replies."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+            self.calls + other.calls,
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One draw of a reply: the text up to the first stop string, and why it ended.
+
+    `reasoning` holds a reasoning model's own thoughts, never mixed into `text`. `tokens` is the number of
+    generated tokens, if the server counts them per choice.
+    """
+
+    text: str
+    finish: Finish = "stop"
+    reasoning: str | None = None
+    logprobs: tuple[float, ...] | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back for a call. `choices` may be fewer than asked for; the sampler tops up.
+
+    `sent` are the parameters that really went out (after a provider's refusals); `endpoint` is the base URL
+    or the name of what answered.
+    """
+
+    choices: Sequence[Choice]
+    usage: Usage = field(default_factory=Usage)
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: str = ""
+    provider_id: str | None = None
+    seconds: float = 0.0
+    waited: float = 0.0
+    cost_usd: float | None = None
+
+
+def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text before the earliest stop string, and whether there was one. Applied to every reply on our
+    side too, since servers ignore stops, cap their number, or leave the string in."""
+    at = min((k for stop in stops if stop and (k := text.find(stop)) >= 0), default=-1)
+    return (text, False) if at < 0 else (text[:at], True)
+
+
+class Model(BaseModel):
+    """Base of all models. Settings of a job's `[models.NAME]` table become fields of the subclass."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    provider: ClassVar[str]
+    """The word used in job files."""
+
+    model: str = Field("", description="The provider's name of the model.")
+    api: Literal["completions", "chat"] = Field(
+        "chat", description="Raw prompts (`completions`) or messages (`chat`)."
+    )
+    temperature: float | None = Field(
+        None, ge=0, description="Overrides every method's temperature, where set."
+    )
+    max_tokens: int | None = Field(
+        None, gt=0, description="Overrides every method's reply length, where set."
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="Nucleus sampling; unset: the server's default."
+    )
+    logprobs: bool = Field(False, description="Ask for the log-probability of each token.")
+    in_flight: int | None = Field(None, gt=0, description="At most this many calls at once.")
+    requests_per_minute: float | None = Field(None, gt=0, description="Never more calls in any 60 s.")
+    max_n: int = Field(1, gt=0, description="Draws that one call may ask for (the provider's `n`).")
+    attempts: int = Field(6, gt=0, description="Tries of one call in all, the first included.")
+    timeout: float = Field(
+        600.0, gt=0, description="Seconds that one try may take, waiting for a place not counted."
+    )
+
+    @property
+    def identity(self) -> str:
+        """What the request hash says of the model: its name, or the SHA-256 of its weights."""
+        return self.model
+
+    @property
+    def default_in_flight(self) -> int:
+        """Calls at once where the job says nothing."""
+        return 64
+
+    async def open(self, cache: Path) -> None:
+        """Get ready: a client, a child process. `cache` is a folder that outlives runs."""
+
+    async def close(self) -> None:
+        """Give back what `open` took."""
+
+    async def call(self, call: Call) -> Reply:
+        """One attempt. Raises a subclass of `runner.errors.ModelError`; never waits for limits or retries."""
+        raise NotImplementedError

@@ -1,0 +1,247 @@
+"""OpenAI and everything that speaks its API: vLLM, SGLang, llama.cpp, Ollama, Groq, OpenRouter, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, PrivateAttr
+
+from runner.errors import Transient
+from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
+from runner.models.failures import classify
+from runner.models.http import SEED_BITS, HttpModel, count, estimated, status_within
+
+_FINISH: Mapping[str, Finish] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+    **dict.fromkeys(("content_filter", "safety", "prohibited_content", "blocklist"), "filter"),
+    "refusal": "refusal",
+}
+_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com")
+
+
+class OpenAI(HttpModel):
+    """A model behind an OpenAI-compatible API.
+
+    A request of raw text goes to `/completions`, one of messages to `/chat/completions`. A last assistant
+    turn is sent as it is; for vLLM and SGLang to continue it, the job sets `extra_body =
+    {continue_final_message = true, add_generation_prompt = false}`.
+
+    Stops: at most `max_stops` are sent and all are applied here as well. Servers that look for stops inside
+    a model's thoughts too (vLLM) cut those short; `max_stops = 0` sends none.
+
+    Usage: a count that the server leaves out or gives as 0 (Ollama, for a cached prompt) is estimated at four
+    characters a token, so that limits and costs never take a call for free. llama.cpp's servers count the
+    tokens of only the first of n choices; for n > 1 the sum is never below what the choices' own
+    log-probabilities, or the lengths of their texts in proportion to the first one's, show.
+    """
+
+    provider: ClassVar[str] = "openai"
+    optional: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("temperature", "top_p", "n", "seed", "logprobs", "stop")
+    }
+
+    base_url: str = Field("https://api.openai.com/v1", description="Address of the API, with its version.")
+    key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the API key.")
+    max_stops: int = Field(4, ge=0, description="At most this many stop strings are sent; all are applied.")
+    max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
+        "auto", description="Body field that carries max_tokens in chat; auto: what the server takes."
+    )
+
+    _limit_field: str = PrivateAttr("")
+
+    async def call(self, call: Call) -> Reply:
+        request = call.request
+        body, sent = self.body(call)
+        path = "/completions" if request.kind == "completion" else "/chat/completions"
+        data, seconds = await self.post(path, body, fixed={*self.extra_body, *dict(request.params.extra)})
+        choices = self._choices(data, request)[: max(call.n, 1)]
+        usage = data.get("usage")
+        cost = usage.get("cost") if isinstance(usage, dict) else None
+        return Reply(
+            choices=choices,
+            usage=_usage(data, request, choices),
+            sent=sent,
+            endpoint=self.endpoint,
+            provider_id=data["id"] if isinstance(data.get("id"), str) else None,
+            seconds=seconds,
+            cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        )
+
+    def body(self, call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The JSON to send, and the sampling parameters in it as a reply's `sent` shows them: without n and
+        seed, which differ from call to call, and with the token limit under one name."""
+        request, params = call.request, call.request.params
+        completion = request.kind == "completion"
+        sampling: dict[str, Any] = {}
+        if self.allows("temperature"):
+            sampling["temperature"] = params.temperature
+        if params.top_p is not None and self.allows("top_p"):
+            sampling["top_p"] = params.top_p
+        stops = [stop for stop in params.stop if stop][: self.max_stops]
+        if stops and self.allows("stop"):
+            sampling["stop"] = stops
+        if params.logprobs and self.allows("logprobs"):
+            sampling["logprobs"] = 1 if completion else True
+        sampling |= {**self.extra_body, **dict(params.extra)}
+        limit_field = "max_tokens" if completion else self._limit()
+        body: dict[str, Any] = {"model": self.model}
+        if completion:
+            body["prompt"] = request.prompt
+        else:
+            body["messages"] = [{"role": turn.role, "content": str(turn.text)} for turn in request.turns]
+        body |= {limit_field: params.max_tokens, **sampling}
+        if call.n > 1 and self.allows("n"):
+            body["n"] = call.n
+        if call.seed is not None and self.allows("seed"):
+            body["seed"] = call.seed & SEED_BITS
+        return body, {"max_tokens": params.max_tokens, **sampling}
+
+    def _limit(self) -> str:
+        """The chat field for the token limit. Reasoning models at OpenAI know only the new one; most other
+        servers know only the old one, or both."""
+        if self._limit_field:
+            return self._limit_field
+        if self.max_tokens_field != "auto":
+            return self.max_tokens_field
+        host = urlsplit(self.base_url).hostname or ""
+        return "max_completion_tokens" if host.endswith(_OPENAI_HOSTS) else "max_tokens"
+
+    def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
+        """A refused name of the token limit gives way to the other one, once; the limit is never dropped."""
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        if parameter not in other:
+            return super().adapt(parameter, body)
+        if self.max_tokens_field != "auto" or "messages" not in body or parameter not in body:
+            return False
+        if self._limit_field == parameter:  # the other one was refused before
+            return False
+        self._limit_field = other[parameter]
+        return True
+
+    def _choices(self, data: Mapping[str, Any], request: Request) -> list[Choice]:
+        """The reply's choices in order of their index. Raises `Transient` if there is none."""
+        found = data.get("choices")
+        raw = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+        if all(isinstance(choice.get("index"), int) for choice in raw):
+            raw.sort(key=lambda choice: int(choice["index"]))
+        broken = [choice["error"] for choice in raw if choice.get("error")]
+        good = [choice for choice in raw if not choice.get("error")]
+        if not good and broken:
+            body = str(broken[0].get("message", "") if isinstance(broken[0], dict) else broken[0]).encode()
+            error = classify(status_within(broken[0]), {}, body, 0.0, where=self.where, secret=self._key)
+            raise Transient(str(error), billed=True, status=200)
+        if not good:
+            raise Transient(f"{self.where}: a reply without choices", billed=True, status=200)
+        return [_choice(choice, request) for choice in good]
+
+
+def _choice(raw: Mapping[str, Any], request: Request) -> Choice:
+    """One choice, cut at the first stop string, the model's own thoughts apart from its text."""
+    message = raw.get("message")
+    reasoning = ""
+    refused = False
+    if isinstance(message, dict):
+        text, reasoning = parts(message.get("content"))
+        reasoning = next(
+            (v for k in ("reasoning_content", "reasoning") if isinstance(v := message.get(k), str) and v),
+            reasoning,
+        )
+        if not reasoning:
+            text, reasoning = split_thoughts(text)
+        refusal = message.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            text, refused = text or refusal, True
+    else:
+        text, _ = parts(raw.get("text"))
+    whole = len(text)
+    text, cut = cut_at_stop(text, request.params.stop)
+    finish = _FINISH.get(str(raw.get("finish_reason")).lower(), "other")
+    logprobs, tokens = _logprobs(raw.get("logprobs"), None if len(text) == whole else len(text))
+    return Choice(
+        text=text,
+        finish="refusal" if refused else "stop" if cut else finish,
+        reasoning=reasoning or None,
+        logprobs=logprobs,
+        tokens=tokens,
+    )
+
+
+def parts(content: Any) -> tuple[str, str]:
+    """Text and thoughts of a message's content: a string, None, or a list of parts (Mistral, Anthropic)."""
+    if isinstance(content, str):
+        return content, ""
+    text, thoughts = "", ""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, str):
+            text += part
+        elif isinstance(part, dict):
+            inner = part.get("text", part.get("thinking", part.get("reasoning")))
+            inner = inner if isinstance(inner, str) else "".join(parts(inner))
+            if part.get("type") in {"thinking", "reasoning"}:
+                thoughts += inner
+            else:
+                text += inner
+    return text, thoughts
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Text and thoughts of a reply whose server does not part them: `<think>...</think>` at its start, of
+    which chat templates often put the first tag into the prompt. Thoughts without an end have no text."""
+    inner = text.lstrip().removeprefix("<think>")
+    opened = len(inner) < len(text.lstrip())
+    thoughts, closed, rest = inner.partition("</think>")
+    if closed and "<think>" not in thoughts:
+        return rest.lstrip("\n"), thoughts.strip("\n")
+    return ("", inner.strip("\n")) if opened else (text, "")
+
+
+def _logprobs(raw: Any, keep: int | None) -> tuple[tuple[float, ...] | None, int | None]:
+    """The tokens' log-probabilities, up to character `keep`, and how many tokens were generated in all.
+    Chat has a list of objects under `content`; completions have parallel lists."""
+    if not isinstance(raw, dict):
+        return None, None
+    content = raw.get("content")
+    if isinstance(content, list) and content:
+        pairs = [(t.get("token"), t.get("logprob")) for t in content if isinstance(t, dict)]
+    else:
+        values, names = raw.get("token_logprobs"), raw.get("tokens")
+        if not isinstance(values, list):
+            return None, None
+        names = names if isinstance(names, list) and len(names) == len(values) else [None] * len(values)
+        pairs = list(zip(names, values, strict=True))
+    out: list[float] = []
+    seen = 0
+    for name, value in pairs:
+        if keep is not None and seen >= keep:
+            break
+        seen += len(name) if isinstance(name, str) else 0
+        if isinstance(value, int | float):
+            out.append(float(value))
+    return tuple(out), len(pairs)
+
+
+def _usage(data: Mapping[str, Any], request: Request, choices: Sequence[Choice]) -> Usage:
+    """Tokens of the reply; see the class for what is estimated and why."""
+    usage = data.get("usage")
+    texts = [choice.text + (choice.reasoning or "") for choice in choices]
+    completion = count(usage, "completion_tokens")
+    if not completion:
+        completion = estimated(*texts)
+    elif len(choices) > 1 and "timings" in data and texts[0]:  # llama.cpp: the first choice's tokens only
+        completion = -(-completion * sum(map(len, texts)) // len(texts[0]))
+    evident = sum(choice.tokens or bool(text) for choice, text in zip(choices, texts, strict=True))
+    prompt = count(usage, "prompt_tokens")
+    cached = count(usage, "prompt_tokens_details", "cached_tokens") or count(usage, "prompt_cache_hit_tokens")
+    if not prompt:
+        prompt = cached = estimated(*(str(turn.text) for turn in request.turns))
+        cached = cached if isinstance(usage, dict) and "prompt_tokens" in usage else 0
+    return Usage(
+        prompt=prompt,
+        completion=max(completion, evident),
+        cached=min(cached, prompt),
+        reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        calls=1,
+    )

@@ -1,0 +1,284 @@
+"""The narrow seam under every HTTP model: bytes go out, bytes come back, or a classed failure is raised.
+
+Nothing waits in here for a free connection: how many calls run at once is the gate's business. httpx's own
+pool is not used as a pool. When it queues, it loses slots for ever as queued calls are cancelled
+(encode/httpcore#1093), and it looks at every connection for every call, which at 64 calls at once already
+costs milliseconds each. Instead each call takes a `lane`, an httpx transport with a single connection: the
+one that came back last (it is the warmest), or a new one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
+
+import anyio
+import httpx
+
+from runner.errors import CellStopped, JobError, ModelError, Transient
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to reach a server; a host that takes longer is down."""
+KEEP_ALIVE = 4.0
+"""Seconds an unused connection is kept. uvicorn (vLLM, SGLang) closes them after 5, and a call sent on a
+connection that is just being closed would count as a possible double spend."""
+MAX_BODY = 256 * 2**20
+"""Bytes of a reply, unpacked. The largest honest ones (128 choices with log-probabilities) stay far below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Status, headers (names in lower case) and the whole unpacked body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """What a model needs of HTTP. `timeout`: seconds for the whole call, connecting and reading included."""
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        """POST `body`. Any status is a response; raises `Transient` when none came in time, with
+        `billed=True` if the server may have worked on the request."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+class _Lanes:
+    """Idle one-connection transports to one place (directly or by one proxy), and how to make more."""
+
+    def __init__(self, proxy: str, keep: int) -> None:
+        self._proxy = proxy
+        self._keep = keep
+        self._context = httpx.create_ssl_context()
+        self._idle: list[httpx.AsyncBaseTransport] = [self._new()]  # made now: a wrong proxy shows at once
+
+    def _new(self) -> httpx.AsyncBaseTransport:
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE)
+        return httpx.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=self._proxy or None)
+
+    def take(self) -> httpx.AsyncBaseTransport:
+        return self._idle.pop() if self._idle else self._new()
+
+    async def give_back(self, lane: httpx.AsyncBaseTransport, *, good: bool) -> None:
+        """Keep a lane whose call ended well; close any other, as nobody knows what is still in it."""
+        if good and len(self._idle) < self._keep:
+            self._idle.append(lane)
+        else:
+            with anyio.CancelScope(shield=True):
+                await lane.aclose()
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().aclose()
+
+
+class _Given(_Lanes):
+    """Lanes that are all the one transport that was given."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    def take(self) -> httpx.AsyncBaseTransport:
+        return self._transport
+
+    async def give_back(self, lane: httpx.AsyncBaseTransport, *, good: bool) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self._transport.aclose()
+
+
+class HttpxTransport:
+    """The default transport, over httpx.
+
+    `connections` is how many idle connections are kept: as many as the gate lets through. `transport` takes
+    the place of the connections (tests give `httpx.MockTransport`). Proxies come from HTTPS_PROXY, HTTP_PROXY and
+    ALL_PROXY, except for hosts in NO_PROXY and for this machine.
+    """
+
+    def __init__(
+        self,
+        connections: int = 64,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        self._keep = connections
+        self._connect_timeout = connect_timeout
+        self._given = _Given(transport) if transport is not None else None
+        self._lanes: dict[str, _Lanes] = {}
+        self._routes: dict[str, tuple[httpx.URL, _Lanes]] = {}
+
+    def route(self, url: str) -> tuple[httpx.URL, _Lanes]:
+        """The parsed URL and the lanes that serve it. Raises `JobError` for a proxy setting that cannot be
+        used, so that calling it early shows the mistake before the first request."""
+        found = self._routes.get(url)
+        if found is None:
+            try:
+                parsed = httpx.URL(url)
+            except httpx.InvalidURL as error:
+                raise JobError(f"base_url is not a URL: {_shown(url)} ({error})") from None
+            found = self._routes[url] = (parsed, self._given or self._lanes_for(url))
+        return found
+
+    def _lanes_for(self, url: str) -> _Lanes:
+        name, proxy = proxy_for(url)
+        if proxy not in self._lanes:
+            try:
+                if proxy and not urlsplit(proxy).hostname:
+                    raise ValueError("no host in it")
+                self._lanes[proxy] = _Lanes(proxy, self._keep)
+            except ImportError:
+                raise JobError(
+                    f"the environment variable {name} asks for a SOCKS proxy, which needs one more package: "
+                    f"pip install 'httpx[socks]' (or unset {name})"
+                ) from None
+            except (ValueError, httpx.InvalidURL) as error:
+                raise JobError(
+                    f"the environment variable {name} is no usable proxy address ({_shown(str(error))}); "
+                    f"write it like http://host:port, or unset {name}"
+                ) from None
+        return self._lanes[proxy]
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
+        target, lanes = self.route(url)
+        request = httpx.Request(
+            "POST",
+            target,
+            headers=headers,
+            content=body,
+            extensions={
+                "timeout": {
+                    "connect": min(self._connect_timeout, timeout),
+                    "read": None,  # the deadline bounds reading as a whole: dripped bytes don't extend it
+                    "write": None,
+                    "pool": None,
+                }
+            },
+        )
+        lane = lanes.take()
+        good = False
+        try:
+            with anyio.fail_after(timeout):
+                response = await lane.handle_async_request(request)
+                try:
+                    body = await _read(response)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await response.aclose()
+            good = True
+            return Response(response.status_code, dict(response.headers), body)
+        except TimeoutError:
+            raise Transient(f"{_shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            raise _failure(url, error) from error
+        finally:
+            await lanes.give_back(lane, good=good)
+
+    async def close(self) -> None:
+        every = [*self._lanes.values(), *([self._given] if self._given else [])]
+        self._lanes.clear()
+        self._routes.clear()
+        for lanes in every:
+            await lanes.close()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """The whole body; given up when it grows past all reason."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BODY:
+            raise httpx.ReadError(f"the body is longer than {MAX_BODY >> 20} MiB")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _failure(url: str, error: Exception) -> ModelError:
+    """What a failure below HTTP means. The texts of `LocalProtocolError` are never shown: they quote headers,
+    and with them the key."""
+    where, what = _shown(url), str(error) or type(error).__name__
+    if isinstance(error, httpx.LocalProtocolError):
+        return CellStopped(
+            f"{where}: the request cannot be written as HTTP; look for odd characters in `headers` or key"
+        )
+    if isinstance(error, httpx.UnsupportedProtocol):
+        return CellStopped(f"{where}: base_url must begin with http:// or https://")
+    if isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in what:
+        return CellStopped(
+            f"{where}: its certificate is not trusted ({what}); "
+            "set SSL_CERT_FILE to the right authority's certificate and resume"
+        )
+    if isinstance(error, httpx.ConnectTimeout):
+        return Transient(f"{where}: no connection in time; is the server up?")
+    if isinstance(error, httpx.ConnectError | httpx.PoolTimeout | httpx.ProxyError):
+        return Transient(f"{where}: no connection ({what})")
+    if isinstance(error, httpx.DecodingError):
+        return Transient(f"{where}: the reply could not be unpacked ({what})", billed=True)
+    return Transient(f"{where}: the connection broke before the whole reply came ({what})", billed=True)
+
+
+def _shown(url: str) -> str:
+    """A URL as messages show it: without what may be secret (user, password, query)."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", url).split("?", 1)[0]
+
+
+def is_local(host: str) -> bool:
+    """Whether `host` is this machine: localhost, 127.0.0.0/8, ::1."""
+    host = host.strip("[]").rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def proxy_for(url: str) -> tuple[str, str]:
+    """The environment variable that names a proxy for `url`, and the proxy; ("", "") for a direct way."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not host or is_local(host):
+        return "", ""
+    proxies = getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or _bypassed(host, proxies):
+        return "", ""
+    kind = parts.scheme if proxies.get(parts.scheme) else "all"
+    names = [key for key in os.environ if key.lower() == f"{kind}_proxy" and os.environ[key]]
+    return max(names, key=str.islower, default=""), proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _bypassed(host: str, proxies: Mapping[str, str]) -> bool:
+    """Whether NO_PROXY exempts `host`: `*`, a name and all below it, an address, a network (10.0.0.0/8).
+    Whatever else stands there exempts nothing and breaks nothing (encode/httpx#2659)."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        address = None
+    for entry in proxies.get("no", "").lower().split(","):
+        name = entry.strip()
+        if name == "*":
+            return True
+        if address is not None:
+            try:
+                if address in ipaddress.ip_network(name.strip("[]"), strict=False):
+                    return True
+            except ValueError:
+                pass
+        name = name.partition(":")[0].removeprefix("*").lstrip(".")
+        if name and (host == name or host.endswith("." + name)):
+            return True
+    return False

@@ -1,0 +1,217 @@
+"""The folder of a run: its lock, `run.json`, `trajectories.jsonl`, `summary.json` and `run.log`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runner.errors import RunError
+from runner.jsonl import Appender, clean, rows, scan, write_atomically
+
+SCHEMA = 1
+"""Version of `run.json`."""
+PACKAGES = ("overnight", "anyio", "httpx", "aiolimiter", "orjson", "pydantic", "xllamacpp")
+INDENT = orjson.OPT_INDENT_2  # keys in their own order: the order of a job's tables is the plan's
+
+
+class RunFolder:
+    """A run's folder, held by this process alone. Close it to let go.
+
+    The lock is the kernel's (flock), so it dies with its owner however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _take_lock(path)
+        self.trajectories = Appender(path / "trajectories.jsonl")
+        self._rows: dict[str, tuple[int, int]] | None = None
+
+    @classmethod
+    def create(cls, outputs: Path, name: str) -> RunFolder:
+        """A new folder `<outputs>/<name>-<time>`. Raises RunError where it cannot be made."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        for k in range(1, 1000):
+            path = outputs / (f"{name}-{stamp}" + (f"-{k}" if k > 1 else ""))
+            try:
+                path.mkdir(parents=True)
+                return cls(path)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise RunError(
+                    f"{path}: cannot make the run's folder ({error.strerror}); choose another with --outputs"
+                ) from error
+        raise RunError(f"{outputs}: a thousand runs named {name}-{stamp}")
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The folder of an earlier run. Raises RunError where it is none, or another process has it."""
+        read_manifest(path)
+        return cls(path)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return read_manifest(self.path)
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of `run.json`, atomically."""
+        path = self.path / "run.json"
+        current = read_manifest(self.path) if path.exists() else {}
+        write_atomically(path, orjson.dumps(clean({**current, **fields}), option=INDENT))
+
+    def done(self) -> dict[str, str]:
+        """id -> config of the episodes that ended other than in an error (the last line of an id counts)."""
+        found: dict[str, str] = {}
+        for row in rows(self.trajectories.path):
+            if "id" not in row:
+                continue
+            if row.get("status") == "error":
+                found.pop(row["id"], None)
+            else:
+                found[row["id"]] = row.get("config", "")
+        return found
+
+    def timing(self, episode: str) -> dict[str, Any]:
+        """`seconds` and `waited_seconds` of an episode's row as it stands; nothing where it has none."""
+        if self._rows is None:
+            path = self.trajectories.path
+            self._rows = {row["id"]: (at, n) for at, n, row in scan(path) if row is not None and "id" in row}
+        if episode not in self._rows:
+            return {}
+        row = self.trajectories.read(*self._rows[episode])
+        return {key: row[key] for key in ("seconds", "waited_seconds")}
+
+    def write_trajectory(self, row: Mapping[str, Any]) -> None:
+        self.trajectories.append(row)
+
+    def compact(self) -> None:
+        """Leave the last line of each id, in plan order, by replacing the file at once."""
+        path = self.trajectories.path
+        last: dict[str, tuple[int, int, int]] = {}
+        stale = 0
+        for offset, length, row in scan(path):
+            if row is None or "id" not in row:
+                stale += 1
+            else:
+                stale += row["id"] in last
+                last[row["id"]] = (row.get("index", 0), offset, length)
+        if not stale:
+            return
+        self.trajectories.close()
+        temporary = path.with_name(path.name + ".tmp")
+        with path.open("rb") as old, temporary.open("wb") as new:
+            for _, offset, length in sorted(last.values()):
+                old.seek(offset)
+                new.write(old.read(length))
+            new.flush()
+            os.fsync(new.fileno())
+        temporary.replace(path)
+        self.trajectories = Appender(path)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", orjson.dumps(clean(dict(summary)), option=INDENT))
+
+    def log(self, message: str) -> None:
+        """One line in `run.log`, with the time."""
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError), (self.path / "run.log").open("a", encoding="utf-8") as file:
+            file.write(f"{stamp} {message.encode('utf-8', 'replace').decode()}\n")
+
+    def close(self) -> None:
+        self.trajectories.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.read(lock, 64).decode(errors="replace").strip()
+        os.close(lock)
+        raise RunError(
+            f"{path}: process {owner or '?'} is working on this run; wait for it, or stop it with Ctrl-C"
+        ) from error
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def locked(path: Path) -> bool:
+    """Whether some process is working on the run now."""
+    try:
+        probe = os.open(path / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(probe)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """A run's `run.json`. Raises RunError where the folder holds no run, or the file is damaged."""
+    try:
+        manifest = orjson.loads((path / "run.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunError(
+            f"{path}: no run here (there is no run.json); give the folder a run printed"
+        ) from error
+    except (orjson.JSONDecodeError, OSError) as error:
+        raise RunError(f"{path / 'run.json'}: cannot be read ({error})") from error
+    if not isinstance(manifest, dict) or "job" not in manifest:
+        raise RunError(f"{path / 'run.json'}: not a run's manifest")
+    return manifest
+
+
+def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a run in plan order, the last line of each id. A running run may be read too."""
+    file = path / "trajectories.jsonl"
+    last: dict[str, tuple[int, int, int]] = {}
+    for offset, length, row in scan(file):
+        if row is not None and "id" in row:
+            last[row["id"]] = (row.get("index", 0), offset, length)
+    if not last:
+        return
+    with file.open("rb") as lines:
+        for _, offset, length in sorted(last.values()):
+            lines.seek(offset)
+            yield orjson.loads(lines.read(length))
+
+
+def provenance() -> dict[str, Any]:
+    """Versions of Python, packages and, within a git checkout, its commit."""
+    packages = {}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+        "git": _git_commit(),
+    }
+
+
+def _git_commit() -> str | None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=2, check=False
+        )
+        return found.stdout.strip() or None
+    return None

@@ -1,0 +1,237 @@
+"""Draws of a request: looked up in the ledger first, asked for once however many want them.
+
+The sampler owns every model call that is under way. Episodes only await them: an episode that is cancelled
+cancels no call that another awaits, and an older episode that comes to need the same draw lends it its place
+in the queue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from runner.errors import EpisodeFailed
+from runner.ledger import Draw, Ledger
+from runner.models.base import Call, Request
+from runner.models.gate import Ticket
+from runner.models.passage import Passage
+
+
+class Sampling(Protocol):
+    """What an episode draws from: the live `Sampler`, or one that only reads a ledger."""
+
+    async def sample(
+        self, passage: Passage, request: Request, scope: str, first: int, n: int, priority: int
+    ) -> list[Draw]: ...
+
+
+@dataclass(eq=False)
+class Flight:
+    """Draws `indices` of one request, being asked for. Done when each is drawn or cannot be."""
+
+    indices: tuple[int, ...]
+    priority: int
+    tickets: list[Ticket] = field(default_factory=list)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    waiters: int = 0
+    draws: dict[int, Draw] = field(default_factory=dict)
+    errors: dict[int, Exception] = field(default_factory=dict)
+
+
+class Sampler:
+    """Draws for all episodes of a run. Use as an async context manager: leaving it ends what it owns."""
+
+    def __init__(self, ledger: Ledger, seed: int) -> None:
+        self.ledger = ledger
+        self.seed = seed
+        self._pending: dict[tuple[str, str, int], Flight] = {}
+        self._most: dict[Passage, int] = {}
+        self._tasks: TaskGroup
+        self.in_flight = 0
+        self.drawn = 0
+        """Draws that were asked for and came, in this process."""
+        self.served = 0
+        """Draws that the ledger had already."""
+
+    async def __aenter__(self) -> Sampler:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    def serve(self, passages: Iterable[Passage]) -> None:
+        """Start the dispatchers of the passages' gates."""
+        for passage in passages:
+            self._tasks.start_soon(passage.gate.serve)
+
+    async def sample(
+        self, passage: Passage, request: Request, scope: str, first: int, n: int, priority: int
+    ) -> list[Draw]:
+        """Draws first .. first+n-1 of the request within the scope, in order.
+
+        `priority` is the asking episode's plan order. If a draw fails for good its error is raised (the
+        first by index), and the others stay in the ledger.
+        """
+        have: dict[int, Draw] = {}
+        flights: dict[int, Flight] = {}
+        missing = []
+        for i in range(first, first + n):
+            flight = self._pending.get((scope, request.hash, i))
+            if flight is not None and not flight.scope.cancel_called:
+                flights[i] = flight
+                self._lend(passage, flight, priority)
+            elif (draw := self.ledger.draw(scope, request.hash, i)) is not None:
+                self.served += 1
+                have[i] = draw
+            else:
+                missing.append(i)
+        for indices in _chunks(missing, self._most_per_call(passage)):
+            flight = Flight(indices, priority)
+            for i in indices:
+                self._pending[scope, request.hash, i] = flights[i] = flight
+            self._tasks.start_soon(self._fly, passage, request, scope, flight)
+        await self._await(set(flights.values()))
+        for i in range(first, first + n):
+            if i in have:
+                continue
+            flight = flights[i]
+            if i not in flight.draws:
+                raise _again(flight.errors.get(i))
+            have[i] = flight.draws[i]
+        return [have[i] for i in range(first, first + n)]
+
+    async def _await(self, flights: set[Flight]) -> None:
+        for flight in flights:
+            flight.waiters += 1
+        try:
+            for flight in flights:
+                await flight.done.wait()
+        finally:
+            for flight in flights:
+                flight.waiters -= 1
+                if not flight.waiters and not flight.done.is_set():
+                    flight.scope.cancel()
+
+    def _lend(self, passage: Passage, flight: Flight, priority: int) -> None:
+        if priority < flight.priority:
+            flight.priority = priority
+            for ticket in flight.tickets:
+                passage.gate.lend(ticket, priority)
+
+    def _most_per_call(self, passage: Passage) -> int:
+        return self._most.get(passage, passage.model.max_n)
+
+    async def _fly(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
+        try:
+            with flight.scope:
+                await self._draw(passage, request, scope, flight, flight.indices)
+        finally:
+            for i in flight.indices:
+                if self._pending.get((scope, request.hash, i)) is flight:
+                    del self._pending[scope, request.hash, i]
+            flight.done.set()
+
+    async def _draw(
+        self, passage: Passage, request: Request, scope: str, flight: Flight, indices: Sequence[int]
+    ) -> None:
+        try:
+            rest, most = await self._call(passage, request, scope, flight, indices)
+        except Exception as error:  # also a fault in a model: it is its askers', the sampler lives on
+            flight.errors.update(dict.fromkeys(indices, error))
+            return
+        if rest:
+            # Some servers ignore n and answer once: top up with calls that they do answer.
+            async with anyio.create_task_group() as tasks:
+                for chunk in _chunks(rest, most):
+                    tasks.start_soon(self._draw, passage, request, scope, flight, chunk)
+
+    async def _call(
+        self, passage: Passage, request: Request, scope: str, flight: Flight, indices: Sequence[int]
+    ) -> tuple[Sequence[int], int]:
+        """Make one call; returns the draws that it left out, and how many a call gives, if it left out any."""
+        ticket = Ticket(flight.priority)
+        flight.tickets.append(ticket)
+        call = Call(
+            request, len(indices), seed=seed_of(self.seed, scope, request.hash, indices[0]), scope=scope,
+            first=indices[0],
+        )  # fmt: skip
+        self.in_flight += 1
+        try:
+            reply = await passage.ask(call, ticket)
+        finally:
+            self.in_flight -= 1
+            flight.tickets.remove(ticket)
+        for draw in self.ledger.write_reply(call, indices, reply):
+            flight.draws[draw.i] = draw
+            self.drawn += 1
+        if not reply.choices:
+            raise EpisodeFailed(f"model {passage.name!r} replied without a choice")
+        rest = indices[len(reply.choices) :]
+        if rest:
+            self._most[passage] = min(len(reply.choices), self._most_per_call(passage))
+        return rest, self._most_per_call(passage)
+
+
+class Readback:
+    """Draws from the ledger only: for scoring a run anew without a call."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    async def sample(
+        self, passage: Passage, request: Request, scope: str, first: int, n: int, priority: int
+    ) -> list[Draw]:
+        """The draws; raises EpisodeFailed for one that was never made."""
+        draws = []
+        for i in range(first, first + n):
+            draw = self.ledger.draw(scope, request.hash, i)
+            if draw is None:
+                raise EpisodeFailed(
+                    f"draw {i} of request {request.hash} was never made; resume the run for it"
+                )
+            draws.append(draw)
+        return draws
+
+
+def seed_of(job_seed: int, scope: str, request_hash: str, i: int) -> int:
+    """The seed of a draw: 31 bits from (job seed, scope, hash, i), so that no two draws share one and a
+    repeated run asks with the same."""
+    digest = hashlib.sha256(f"{job_seed}\0{scope}\0{request_hash}\0{i}".encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1
+
+
+def _chunks(indices: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Runs of consecutive indices, each of at most `most`."""
+    run: list[int] = []
+    for i in indices:
+        if run and (i != run[-1] + 1 or len(run) >= most):
+            yield tuple(run)
+            run = []
+        run.append(i)
+    if run:
+        yield tuple(run)
+
+
+def _again(error: Exception | None) -> Exception:
+    """An error for each of several askers: the same kind, with a traceback of its own."""
+    if error is None:
+        return EpisodeFailed("the call was cancelled")
+    try:
+        copy = type(error).__new__(type(error), *error.args)
+    except TypeError:  # a class that allows no copies
+        return error
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error
+    return copy

@@ -1,0 +1,31 @@
+"""`python -m tests.full NAME`: run one long proof, print its figures and keep them beside this file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests import killing
+
+PROOFS = {
+    "kill": lambda: killing.main(kills=20, tasks=67),
+}
+"""`kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods)."""
+
+
+def main(names: list[str]) -> int:
+    if not names or set(names) - set(PROOFS):
+        sys.stderr.write(f"usage: python -m tests.full NAME...; there are: {', '.join(PROOFS)}\n")
+        return 2
+    for name in names:
+        figures: dict[str, Any] = PROOFS[name]()
+        path = Path(__file__).parent / f"{name}.json"
+        path.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

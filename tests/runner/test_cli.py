@@ -1,0 +1,211 @@
+"""The command, as a person meets it: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import main
+from tests.killing import JOB, lines, overnight, server, wait_for_lines
+
+ROOT = Path(__file__).parent.parent.parent
+
+SMALL = """
+name = "small"
+limit = 2
+[models.policy]
+provider = "scripted"
+replies = [" So.\\nAction 1: Finish[yes]", " So.\\nAnswer: yes"]
+[envs.hotpotqa]
+[methods.react]
+[methods.cot_sc]
+samples = 2
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def call(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def folder_of(result):
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("outputs")]
+    return Path(line)
+
+
+def test_run_prints_a_table_and_the_folder(job):
+    result = call("run", job)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[1].split() == [
+        *("method", "n", "EM", "F1", "EM~", "steps", "calls", "tokens", "seconds", "errors")
+    ]
+    assert (folder_of(result) / "trajectories.jsonl").exists()
+
+
+def test_status_says_how_a_run_stands_in_words_and_in_json(job):
+    folder = folder_of(call("run", job))
+    words = call("status", folder).stdout
+    assert "finished, 4 of 4 episodes" in words and "paid for: 6 calls" in words
+    found = json.loads(call("status", folder, "--json").stdout)
+    assert found["status"] == "finished" and found["totals"]["done"] == 4
+    assert {cell["method"] for cell in found["cells"]} == {"react", "cot_sc"}
+
+
+def test_plan_counts_what_methods_share_once_and_asks_nothing(job):
+    found = json.loads(
+        call("plan", job, "--json", "--set", "methods.nine={method='cot_sc',samples=9}").stdout
+    )
+    assert (found["tasks"], found["episodes"]) == (2, 6)
+    assert found["draws"] == 2 * (7 + 9)
+    assert not Path("outputs").exists()
+
+
+def test_render_prints_the_exact_first_prompt(job):
+    text = call(
+        "render", job, "--task", "enc-q001", "--method", "react", "--set", "models.policy.api='completions'"
+    )
+    assert text.exit_code == 0
+    assert text.stdout.endswith("\nThought 1:") and "Question: " in text.stdout
+    chat = call("render", job, "--task", "enc-q001", "--method", "react").stdout
+    assert chat.startswith("--- system\n") and "--- user\n" in chat
+
+
+def test_a_wrong_word_is_answered_with_the_nearest_and_nothing_is_written(job):
+    job.write_text(SMALL.replace("samples = 2", "sampels = 2"))
+    result = call("run", job)
+    assert result.exit_code == 2
+    assert "small.toml, line 10 (methods.cot_sc.sampels)" in result.stderr
+    assert "did you mean 'samples'?" in result.stderr and "Traceback" not in result.output
+    assert not Path("outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("run", "smal.toml"), 2, "did you mean 'small.toml'?"),
+        (("resume", "outputs/none"), 3, "no run here"),
+        (("status", "."), 3, "no run here"),
+        (("render", "small.toml", "--task", "zzz", "--method", "react"), 1, "no task 'zzz'"),
+        (("render", "small.toml", "--task", "enc-q001", "--method", "raect"), 2, "did you mean 'react'?"),
+        (("run", "small.toml", "--set", "limit"), 2, "key=value"),
+        (("run", "small.toml", "--set", "envs.hotpotqa.data='missing.json'"), 2, "missing.json"),
+    ],
+)
+def test_mistakes_get_one_clear_message_and_an_exit_code(job, words, code, said):
+    result = call(*words)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr and "Traceback" not in result.output
+
+
+def test_episodes_in_error_are_counted_and_the_exit_code_says_so(job):
+    result = call("run", job, "--set", "models.policy.replies=[]")
+    assert result.exit_code == 4  # a scripted model without replies stops its cell
+    assert "overnight resume outputs/" in result.stderr
+
+
+def test_list_names_methods_worlds_and_models():
+    words = call("list").stdout
+    assert "react_then_cot_sc" in words and "hotpotqa" in words and "anthropic" in words
+    assert "react" not in call("list", "worlds").stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom runner.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'httpx', 'pydantic', 'anyio', 'tqdm', 'pandas', 'xllamacpp', 'orjson'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resume" in done.stdout
+
+
+@pytest.fixture
+def long_run(tmp_path):
+    """A run against a slow local server, in a process of its own, once it has asked a few times."""
+    log = tmp_path / "log"
+    with server(log, delay=0.15) as url:
+        path = tmp_path / "job.toml"
+        path.write_text(JOB.format(tasks=20, url=url, max_n=1))
+        process = overnight("run", str(path), cwd=tmp_path)
+        wait_for_lines(log, 5, process)
+        try:
+            yield process, tmp_path
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def the_run(folder):
+    (run,) = (folder / "outputs").iterdir()
+    return run
+
+
+def test_one_ctrl_c_drains_and_exits_130_and_the_run_resumes(long_run):
+    process, folder = long_run
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130, said.decode()
+    assert b"overnight resume" in said and b"Traceback" not in said
+    manifest = json.loads((the_run(folder) / "run.json").read_text())
+    assert manifest["status"] == "interrupted"
+    rows = [json.loads(line) for line in (the_run(folder) / "trajectories.jsonl").read_text().splitlines()]
+    assert 0 < len(rows) < 60 and {row["status"] for row in rows} <= {"finished", "no_answer", "step_limit"}
+    done = overnight("resume", str(the_run(folder)), cwd=folder)
+    _, said = done.communicate()
+    assert done.returncode == 0, said.decode()
+    assert lines(the_run(folder) / "trajectories.jsonl") == 60
+
+
+def test_two_ctrl_c_stop_now_and_exit_130(long_run):
+    process, folder = long_run
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(0.2)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130, said.decode()
+    assert json.loads((the_run(folder) / "run.json").read_text())["status"] == "interrupted"
+
+
+def test_a_run_in_progress_is_seen_and_its_folder_refused_to_others(long_run):
+    process, folder = long_run
+    assert "running" in call("status", the_run(folder)).stdout
+    result = call("resume", the_run(folder))
+    assert result.exit_code == 3 and f"process {process.pid} is working on this run" in result.stderr
+
+
+def test_a_killed_run_is_told_from_a_running_one(long_run):
+    process, folder = long_run
+    process.kill()
+    process.communicate()
+    words = call("status", the_run(folder)).stdout
+    assert "died" in words and "overnight resume" in words
+
+
+def test_without_a_terminal_progress_is_plain_lines(job):
+    done = subprocess.run(
+        [sys.executable, "-m", "runner", "run", str(job)],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"\r" not in done.stderr

@@ -1,0 +1,173 @@
+"""Every command and snippet of the README does what it says."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from envs.base import World
+from runner import library
+from runner.job import Job
+from runner.methods.base import Method
+from runner.methods.cot import Cot
+from runner.methods.react import React
+from runner.models.base import Model
+from runner.models.scripted import scripted
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+COMMANDS = [line for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+SCRIPTED = """
+[models.policy]
+provider = "scripted"
+replies = [" So it is clear.\\nAction 1: Finish[yes]", " It is so.\\nAnswer: yes", " Hm.\\nAnswer: no"]
+"""
+
+
+def snippets(kind):
+    return [text for found, text in BLOCKS if found == kind]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder like a checkout, whose quickstart asks a scripted model (the embedded one has its own test)."""
+    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
+    quickstart = tmp_path / "jobs" / "quickstart.toml"
+    text, count = re.subn(r"\[models\.policy\]\n(\w.*\n)+", lambda _: SCRIPTED, quickstart.read_text("utf-8"))
+    assert count == 1
+    quickstart.write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_overnight_commands_work_as_written(desk):
+    """In order, each on the folder that the last `run` printed."""
+    folder, ran = None, 0
+    for command in COMMANDS:
+        if not command.startswith("overnight "):
+            continue
+        if "<run>" in command:
+            assert folder is not None
+            command = command.replace("outputs/<run>", str(folder))
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", *shlex.split(command)[1:]],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert done.stdout.strip(), command
+        for line in done.stdout.splitlines():
+            if line.startswith("outputs/") and Path(line).is_dir():
+                folder = Path(line)
+        ran += 1
+    assert ran >= 8
+    assert folder is not None and (folder / "trajectories.jsonl").exists()
+
+
+def test_the_set_up_commands_install_what_pyproject_offers():
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = set(pyproject["project"]["optional-dependencies"])
+    set_up = [command for command in COMMANDS if command.startswith("python3 -m venv")]
+    assert len(set_up) == 2
+    for command in set_up:
+        (asked,) = re.findall(r"pip install -e '\.\[([\w,]+)\]'", command)
+        assert set(asked.split(",")) <= extras
+    assert (
+        set_up[0].endswith("overnight run jobs/quickstart.toml") and (ROOT / "jobs/quickstart.toml").exists()
+    )
+    assert set_up[1].endswith("python -m pytest")
+
+
+@pytest.mark.parametrize("text", snippets("toml"), ids=lambda text: text.split("\n", 1)[0][:30])
+def test_job_snippets_are_valid(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions.csv").write_text("nr,text,gold\n1,One and one?,2\n2,Two and two?,4\n")
+    raw = tomllib.loads(text)
+    raw.setdefault("models", {"policy": {"provider": "scripted", "replies": ["x"]}})
+    raw.setdefault("envs", {"hotpotqa": {}})
+    raw.setdefault("methods", {"cot": {}})
+    job = Job.parse(raw)
+    assert list(job.plan())
+
+
+def test_the_python_of_the_notebook_section_runs(desk):
+    (code,) = [text for text in snippets("python") if "await runner.run" in text]
+    compiled = compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names = {"__name__": "notebook"}
+    found = eval(compiled, names)  # a coroutine, as the code awaits at its top level
+    assert inspect.iscoroutine(found)
+    asyncio.run(found)
+    assert len(names["frame"]) == 6
+    assert names["earlier"].status == "finished"
+
+
+def defined(base):
+    """The class of that kind which a README snippet defines, and how many lines it takes."""
+    for text in snippets("python"):
+        names = {"__name__": "readme"}
+        if "await runner.run" in text:
+            continue
+        exec(compile(text, "README.md", "exec"), names)
+        for value in names.values():
+            if isinstance(value, type) and issubclass(value, base) and value is not base:
+                return value, len(text.strip().splitlines())
+    raise AssertionError(f"the README defines no {base.__name__}")
+
+
+async def test_the_readmes_world_can_be_played(tmp_path):
+    kind, lines = defined(World)
+    assert lines < 40
+    model = scripted(lambda call: " I guess.\nAction 1: Guess[3]")
+    job = Job.of(kind(highest=4), React(steps=1), model)
+    run = await library.run(job, outputs=tmp_path, progress=False)
+    assert [row["scores"]["em"] for row in run.trajectories] == [0.0, 0.0, 1.0, 0.0]
+
+
+async def test_the_readmes_method_answers(tmp_path):
+    from envs.hotpotqa import HotpotQA
+
+    kind, lines = defined(Method)
+    assert lines < 40
+    model = scripted(lambda call: " So.\nAnswer: second" if "once more" in call.request.prompt else " So.")
+    run = await library.run(Job.of(HotpotQA(), kind(), model, limit=2), outputs=tmp_path, progress=False)
+    assert [row["answer"] for row in run.trajectories] == ["second", "second"]
+    assert len(model.calls) == 4
+
+
+async def test_the_readmes_provider_replies(tmp_path):
+    from envs.hotpotqa import HotpotQA
+
+    kind, lines = defined(Model)
+    assert lines < 40
+    run = await library.run(Job.of(HotpotQA(), Cot(), kind(), limit=2), outputs=tmp_path, progress=False)
+    assert [row["answer"] for row in run.trajectories] == ["Thought:", "Thought:"]
+    assert run.manifest["totals"]["paid"]["prompt"] > 0
+
+
+def test_files_and_words_that_the_readme_names_exist():
+    from envs import WORLDS
+    from envs.data import DATASETS
+    from runner.methods import METHODS
+
+    for name in re.findall(r"`(jobs/[\w./]+)`", TEXT) + re.findall(r"\]\(([\w./]+)\)", TEXT):
+        assert (ROOT / name).exists(), name
+    for name in METHODS:
+        assert f"| `{name}` |" in TEXT
+    for name in WORLDS:
+        assert f"| `{name}` |" in TEXT
+    assert set(re.findall(r"overnight fetch (\w[\w-]*)", TEXT)) <= set(DATASETS)
