@@ -138,7 +138,7 @@ def status(folder: Path, as_json: bool) -> None:
         paid = totals["paid"]
         click.echo(
             f"paid for: {totals['calls']:,} calls, {paid['prompt']:,} prompt and {paid['completion']:,} completion "
-            f"tokens, ${totals['paid_usd']:.4f}; {totals['failed_attempts']:,} tries failed, of which "
+            f"tokens, ${totals['paid_usd']:.4f}; {totals['failed_attempts']:,} tries failed, "
             f"{totals['possibly_billed_attempts']:,} may have been billed"
         )
     for cell, why in manifest.get("stopped_cells", {}).items():

@@ -61,7 +61,10 @@ class Execution:
         self.stopped: dict[Cell, str] = {}
         """Cells that ended early, and the one line that says why and what to do."""
         self.ledger = Ledger(folder.path / "ledger.jsonl")
-        self.passages = {name: Passage(name, model, self._failed) for name, model in job.models.items()}
+        self.passages = {
+            name: Passage(name, model, self._failed, self.ledger.write_begin)
+            for name, model in job.models.items()
+        }
         self.sampler: Sampling
         self._configs: Any = None
         self._done: dict[str, str] = {}
@@ -246,6 +249,7 @@ class Execution:
             "replies_without_a_price": self.ledger.unpriced,
             "failed_attempts": self.ledger.attempts_failed,
             "possibly_billed_attempts": self.ledger.possibly_billed,
+            "cut_off_attempts": self.ledger.cut_off,
             "unreadable_ledger_lines": self.ledger.unreadable,
         }
 

@@ -8,13 +8,14 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 - `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent}: follows its reply
   in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
-- `attempt` {hash, scope, error, possible_cost}: a try that gave no reply.
+- `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
+  no reply. A beginning that neither a reply nor an error follows was cut off when a process died.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -85,12 +86,20 @@ class Ledger:
         """Replies whose price is not known."""
         self.attempts_failed = 0
         self.possibly_billed = 0
-        """Tries that may have been billed without an answer."""
+        """Tries that may have been billed without an answer; those that a dying process cut off among them."""
+        self.cut_off = 0
+        """Tries that were under way when a process that worked on this run died."""
+        begun: Counter[tuple[str, str, int]] = Counter()
         for offset, length, row in scan(path):
             try:
                 self._index(row or {}, (offset, length))
+                if row is not None and row["kind"] in ("attempt", "reply"):
+                    begins = row["kind"] == "attempt" and row["error"] is None
+                    begun[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
             except (KeyError, TypeError, ValueError, AttributeError):
                 self.unreadable += 1
+        self.cut_off = sum(count for count in begun.values() if count > 0)
+        self.possibly_billed += self.cut_off
 
     def _index(self, row: Mapping[str, Any], span: Span) -> None:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
@@ -111,7 +120,7 @@ class Ledger:
             number = int(row["id"][1:])
             self._count(Usage(**row["usage"]), row["cost_usd"])
             self._replies = max(self._replies, number)
-        elif kind == "attempt":
+        elif kind == "attempt" and row["error"] is not None:
             self.possibly_billed += bool(row["possible_cost"])
             self.attempts_failed += 1
 
@@ -209,20 +218,15 @@ class Ledger:
             "parts": new,
         }
 
+    def write_begin(self, call: Call) -> None:
+        """Keep that a try is about to be made."""
+        self._file.append(_attempt_row(call, None, None))
+
     def write_attempt(self, call: Call, error: BaseException, *, possible_cost: bool) -> None:
         """Keep a try that gave no reply, and whether it may have been billed all the same."""
         self.attempts_failed += 1
         self.possibly_billed += possible_cost
-        self._file.append(
-            {
-                "kind": "attempt",
-                "hash": call.request.hash,
-                "scope": call.scope,
-                "first": call.first,
-                "error": f"{type(error).__name__}: {error}",
-                "possible_cost": possible_cost,
-            }
-        )
+        self._file.append(_attempt_row(call, f"{type(error).__name__}: {error}", possible_cost))
 
     # -- observations ----------------------------------------------------------------------------------
     def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:
@@ -379,6 +383,17 @@ def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
         "seconds": draw.seconds,
         "waited": draw.waited,
         "from": None,
+    }
+
+
+def _attempt_row(call: Call, error: str | None, possible_cost: bool | None) -> dict[str, Any]:
+    return {
+        "kind": "attempt",
+        "hash": call.request.hash,
+        "scope": call.scope,
+        "first": call.first,
+        "error": error,
+        "possible_cost": possible_cost,
     }
 
 

@@ -107,15 +107,21 @@ class RunFolder:
                 last[row["id"]] = (row.get("index", 0), offset, length)
         if not stale:
             return
-        self.trajectories.close()
         temporary = path.with_name(path.name + ".tmp")
-        with path.open("rb") as old, temporary.open("wb") as new:
-            for _, offset, length in sorted(last.values()):
-                old.seek(offset)
-                new.write(old.read(length))
-            new.flush()
-            os.fsync(new.fileno())
-        temporary.replace(path)
+        try:
+            with path.open("rb") as old, temporary.open("wb") as new:
+                for _, offset, length in sorted(last.values()):
+                    old.seek(offset)
+                    new.write(old.read(length))
+                new.flush()
+                os.fsync(new.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise RunError(
+                f"{path}: cannot be tidied ({error.strerror}); nothing is lost: make room and resume the run"
+            ) from error
+        self.trajectories.close()
         self.trajectories = Appender(path)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:

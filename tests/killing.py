@@ -17,8 +17,9 @@ from typing import Any
 import orjson
 
 from runner.jsonl import rows
-from runner.outputs import read_trajectories
+from runner.outputs import read_manifest, read_trajectories
 
+IN_FLIGHT = 16
 JOB = """
 name = "killed"
 seed = 7
@@ -28,7 +29,7 @@ provider = "openai"
 model = "fake"
 api = "completions"
 base_url = "{url}"
-in_flight = 16
+in_flight = {in_flight}
 max_n = {max_n}
 [envs.hotpotqa]
 [methods.react]
@@ -93,8 +94,10 @@ class Outcome:
     asked: int
     twice: int
     """Requests that the server saw more than once."""
+    cut_off: int
+    """Tries that the ledger counts as under way when a process died."""
     unexplained: list[str] = field(default_factory=list)
-    """Those of them that were not in flight at a kill."""
+    """Requests seen more than once that were not in flight at a kill."""
 
 
 def undisturbed(folder: Path, tasks: int, max_n: int = 1) -> list[dict[str, Any]]:
@@ -102,7 +105,7 @@ def undisturbed(folder: Path, tasks: int, max_n: int = 1) -> list[dict[str, Any]
     log = folder / "whole.log"
     with server(log) as url:
         job = folder / "whole.toml"
-        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n))
+        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT))
         finish(overnight("run", str(job), "--outputs", "whole", "--quiet", cwd=folder))
     (run,) = (folder / "whole").iterdir()
     return [timeless(row) for row in read_trajectories(run)]
@@ -115,7 +118,7 @@ def killed(folder: Path, tasks: int, kills: int, seed: int, max_n: int = 1) -> O
     in_flight: Counter[str] = Counter()
     with server(log) as url:
         job = folder / "killed.toml"
-        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n))
+        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT))
         per_kill = max(2, tasks * 9 // (kills + 1))
         words = ("run", str(job), "--outputs", "killed", "--quiet")
         done = 0
@@ -137,6 +140,7 @@ def killed(folder: Path, tasks: int, kills: int, seed: int, max_n: int = 1) -> O
         kills=done,
         asked=sum(seen.values()),
         twice=sum(twice.values()),
+        cut_off=read_manifest(run)["totals"]["cut_off_attempts"],
         unexplained=[key for key, count in twice.items() if count > in_flight[key]],
     )
 
@@ -194,6 +198,7 @@ def main(kills: int, tasks: int) -> dict[str, Any]:
             "kills": outcome.kills,
             "requests": outcome.asked,
             "asked_twice": outcome.twice,
+            "counted_as_cut_off": outcome.cut_off,
             "asked_twice_without_a_kill": len(outcome.unexplained),
             "trajectories_equal": outcome.trajectories == whole,
         }

@@ -18,21 +18,30 @@ LONGEST_PAUSE = 60.0
 PARKED = 3600.0
 """A Retry-After beyond this is a quota of hours: the cell stops and the run resumes later."""
 
+OnBegin = Callable[[Call], None]
 OnFailure = Callable[[Call, ModelError], None]
 
 
 class Passage:
     """One model of a job, its gate and its retries. `name` is the model's name in the job.
 
-    Each failed try is told to `on_failure` (the ledger keeps it), also one that was cut off. A failure that
+    Each try is told to `on_begin` before it is made, and to `on_failure` where it fails or is cut off (the
+    ledger keeps both, so that what a killed process had under way is known). A failure that
     every call would meet stops the passage: `stopped` holds it, and all waiting and later calls get it at once.
     """
 
-    def __init__(self, name: str, model: Model, on_failure: OnFailure | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        on_failure: OnFailure | None = None,
+        on_begin: OnBegin | None = None,
+    ) -> None:
         self.name = name
         self.model = model
         self.gate = Gate(model.in_flight or model.default_in_flight, model.requests_per_minute)
         self.on_failure = on_failure
+        self.on_begin = on_begin
         self.stopped: CellStopped | None = None
         self.retrying: dict[int, str] = {}
         """Calls that pause before another try, and why: what `status` shows."""
@@ -53,6 +62,8 @@ class Passage:
                     waited += seconds
                     if self.stopped is not None:
                         raise CellStopped(str(self.stopped))
+                    if self.on_begin is not None:
+                        self.on_begin(call)
                     tried, began = True, monotonic()
                     reply = await self.model.call(call)
                 return dataclasses.replace(reply, seconds=monotonic() - began, waited=waited)

@@ -89,9 +89,9 @@ class Replay(Model):
             raise JobError(f"{run}: has {len(models)} models; a replay is of one")
         (model,) = models
         for row in rows(run / "ledger.jsonl"):
-            if row["kind"] == "draw":
+            if row.get("kind") == "draw" and {"scope", "hash", "i", "text", "finish"} <= row.keys():
                 key = (row["scope"], row["hash"], row["i"])
-                self._draws.setdefault(key, Choice(row["text"], row["finish"], row["reasoning"]))
+                self._draws.setdefault(key, Choice(row["text"], row["finish"], row.get("reasoning")))
         return str(shape[f"{model}.identity"])
 
     async def call(self, call: Call) -> Reply:

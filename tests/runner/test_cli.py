@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import main
-from tests.killing import JOB, lines, overnight, server, wait_for_lines
+from tests.killing import IN_FLIGHT, JOB, lines, overnight, server, wait_for_lines
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -141,7 +141,7 @@ def long_run(tmp_path):
     log = tmp_path / "log"
     with server(log, delay=0.15) as url:
         path = tmp_path / "job.toml"
-        path.write_text(JOB.format(tasks=20, url=url, max_n=1))
+        path.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT))
         process = overnight("run", str(path), cwd=tmp_path)
         wait_for_lines(log, 5, process)
         try:

@@ -1,6 +1,6 @@
 """A run survives kill -9: nothing answered is asked again, and it ends as if nothing had happened."""
 
-from tests.killing import killed, undisturbed
+from tests.killing import IN_FLIGHT, killed, undisturbed
 
 TASKS = 20  # times three methods: 60 episodes
 
@@ -13,3 +13,4 @@ def test_trajectories_after_three_kills_equal_those_of_an_undisturbed_run(tmp_pa
     assert outcome.episodes == len(whole) == 3 * TASKS
     assert outcome.trajectories == whole
     assert outcome.unexplained == []
+    assert outcome.twice <= outcome.cut_off <= outcome.kills * IN_FLIGHT

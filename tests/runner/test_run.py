@@ -480,7 +480,7 @@ async def test_a_transient_failure_is_tried_again_and_kept_as_an_attempt(tmp_pat
 
     found = await run(tmp_path, Echo(count=1), Standard(), scripted(flaky))
     assert statuses(found) == {"finished": 1}
-    attempts = [row for row in rows(found.path / "ledger.jsonl") if row["kind"] == "attempt"]
+    attempts = [row for row in rows(found.path / "ledger.jsonl") if row["kind"] == "attempt" and row["error"]]
     assert [row["possible_cost"] for row in attempts] == [True, False]
     totals = found.manifest["totals"]
     assert (totals["failed_attempts"], totals["possibly_billed_attempts"]) == (2, 1)
