@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OvernightError(Exception):
     """Base of all errors that overnight raises on purpose. `exit_code` is the command's."""
@@ -31,6 +33,8 @@ class ModelError(OvernightError):
         super().__init__(message)
         self.billed = billed
         self.status = status
+        self.windows: tuple[Any, ...] = ()
+        """The provider's limits (`runner.models.base.Window`) as the reply's headers tell them, if they do."""
 
 
 class Transient(ModelError):

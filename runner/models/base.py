@@ -185,6 +185,21 @@ class Choice:
     tokens: int | None = None
 
 
+Counted: TypeAlias = Literal["requests", "tokens", "input_tokens", "output_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a provider says of one of its limits: at most `limit` of `counted` in any `seconds`, of which
+    `remaining` are left, and in `reset` seconds all of them are. None where it does not say."""
+
+    counted: Counted
+    seconds: float = 60.0
+    limit: float | None = None
+    remaining: float | None = None
+    reset: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came back for a call. `choices` may be fewer than asked for; the sampler tops up.
@@ -201,6 +216,8 @@ class Reply:
     seconds: float = 0.0
     waited: float = 0.0
     cost_usd: float | None = None
+    windows: tuple[Window, ...] = ()
+    """The provider's limits as this reply's headers tell them."""
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
