@@ -138,6 +138,12 @@ class World(BaseModel):
         """All tasks in the data set's own order, read lazily. Raises DataError."""
         raise NotImplementedError
 
+    @property
+    def source_version(self) -> str:
+        """What observations depend on beside code and settings: a digest of pages, "live"; "" where nothing
+        does. Part of each row's `config`, so it must not need `open`."""
+        return ""
+
     # -- prompt material -------------------------------------------------------------------------------
     @property
     def introduction(self) -> str:

@@ -83,7 +83,7 @@ def _of_world(name: str, world: World) -> dict[str, Any]:
             given = getattr(world, key)
             shape[f"envs.{name}.{key}"] = given.name if isinstance(given, Path) else value
     shape[f"envs.{name} (code)"] = registry.code_version(type(world))
-    shape[f"envs.{name} (version)"] = world.version
+    shape[f"envs.{name} (version)"] = f"{world.version} {world.source_version}".strip()
     return shape
 
 
