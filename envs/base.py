@@ -116,6 +116,11 @@ class World(BaseModel):
     steps: ClassVar[int] = 7
     """The default step limit of acting methods (7 for HotpotQA, 5 for FEVER: ReAct paper, section 3.2)."""
 
+    paths: ClassVar[tuple[str, ...]] = ()
+    """Text settings that may hold a path: found beside the job file, too, as `Path` settings are."""
+    manners: ClassVar[tuple[str, ...]] = ("prompts", "prompt_keys")
+    """Settings that shape no episode, and so may change on resume. (Prompts are hashed by their text.)"""
+
     split: str = Field("", description="Part of the data set; written to each row.")
     prompts: list[Path] = Field(
         default_factory=list,

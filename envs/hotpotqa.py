@@ -31,6 +31,8 @@ class WikiWorld(World):
     """A world whose sessions read an encyclopedia. Subclasses turn rows into tasks and score answers."""
 
     acts: ClassVar[bool] = True
+    paths: ClassVar[tuple[str, ...]] = ("source",)
+    manners: ClassVar[tuple[str, ...]] = (*World.manners, "contact", "pace")
     questions: ClassVar[str]
     """The embedded data file, used where `data` is not set."""
     examples: ClassVar[str]

@@ -134,7 +134,7 @@ class Episode:
 
         Asking again with the same prompt and parameters takes the next draws, never the same ones. Samplers
         that run side by side within one episode each name a `stream`. A draw that was filtered by the
-        provider ends the episode when it is the only one asked for; among several it is one with empty text.
+        provider is one with empty text; where all that were asked for are, the episode ends as `filtered`.
         """
         passage = self.place.roles[role]
         request = self.request(
@@ -155,10 +155,10 @@ class Episode:
             self._note_draw(draw)
         if n > 1 and len({draw.text for draw in draws}) == 1:
             self.flags.add("identical_draws")
-        if n == 1:
-            self._finish = draws[0].finish
-            if self._finish in ("filter", "refusal") and not draws[0].text.strip():
-                raise Ended("filtered")
+        empty = not any(draw.text.strip() for draw in draws)
+        if empty and all(draw.finish in ("filter", "refusal") for draw in draws):
+            raise Ended("filtered")
+        self._finish = "length" if all(draw.finish == "length" for draw in draws) else "stop"
         return draws
 
     def request(
@@ -189,22 +189,32 @@ class Episode:
 
     # -- acting ----------------------------------------------------------------------------------------
     async def reset(self) -> str:
-        """Begin an attempt in the world; returns its first observation ("" where there is none)."""
+        """Begin an attempt in the world; returns its first observation ("" where there is none), from the
+        record where there is one."""
         if self._session is not None:
             await self._close_session()
             self._attempt += 1
         self._answer, self._status, self.reward = None, None, None
         self._step, self._actions, self._live, self._state = None, 0, False, None
+        first = self.place.ledger.observation(self.place.id, self.life, self._attempt, 0)
+        seen = "" if first is None else first.text
         if self.place.readback:
             self._session = Session()
-            return ""
-        self._session = self.world.session(self.task)
-        if self.world.replay == "pure" and self._on_record():
-            return await self._session.reset()
-        if self._on_record() and self.world.replay == "none":
+            return seen
+        begun = self._on_record()
+        if begun and self.world.replay == "none":
             raise Restart
-        self._live = True
-        return await self._session.reset()
+        self._session = self.world.session(self.task)
+        self._live = self.world.replay != "pure" or not begun
+        fresh = await self._session.reset()
+        if begun and fresh != seen and self.world.replay == "rebuild":
+            raise Restart
+        if begun or not fresh:
+            return seen
+        self.place.ledger.write_observation(
+            self.place.id, self._attempt, 0, Recorded("", fresh, 0.0, False, life=self.life)
+        )
+        return fresh
 
     def _on_record(self) -> int:
         return self.place.ledger.recorded_steps(self.place.id, self.life, self._attempt)
@@ -293,7 +303,7 @@ class Episode:
         """Take the outcome of a vote as the answer, and keep the vote."""
         self._close_step()
         self.votes = votes
-        self._answer = votes.winner
+        self._answer, self.reward = votes.winner, None
         if votes.tied:
             self.flags.add("tied_vote")
 

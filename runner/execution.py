@@ -46,6 +46,11 @@ class Counts:
     """Episodes of stopped cells, left for a resume."""
     began: float = field(default_factory=monotonic)
 
+    @property
+    def planned(self) -> int:
+        """Episodes that the plan has named so far and that have come to an end here."""
+        return self.already + self.done + self.skipped
+
 
 class Execution:
     """Runs the episodes of a job that are not done yet, into a folder that it holds.
@@ -94,6 +99,8 @@ class Execution:
                 try:
                     with self._cancel:
                         await self.scheduler.run(self._owed())
+                        if not self.scheduler.draining:
+                            self.counts.total = self.counts.planned
                 finally:
                     beside.cancel_scope.cancel()
 

@@ -71,15 +71,11 @@ def _of_method(name: str, method: Method) -> dict[str, Any]:
     return shape
 
 
-_NOT_SHAPING = {"prompts", "prompt_keys", "contact", "pace"}
-"""Settings of worlds that shape no episode: prompts are hashed by their text, the others are manners."""
-
-
 def _of_world(name: str, world: World) -> dict[str, Any]:
     """Of a file, its name: tasks are hashed by their content, and folders may be moved."""
     shape: dict[str, Any] = {f"envs.{name}": world.name}
     for key, value in plain(world).items():
-        if key not in _NOT_SHAPING:
+        if key not in world.manners:
             given = getattr(world, key)
             shape[f"envs.{name}.{key}"] = given.name if isinstance(given, Path) else value
     shape[f"envs.{name} (code)"] = registry.code_version(type(world))

@@ -340,7 +340,8 @@ def _make(
     fields = kind.model_fields
     settings = {field: value for field, value in table.items() if field != key}
     for field, value in settings.items():
-        if at.file is not None and field in fields and "Path" in str(fields[field].annotation):
+        is_path = field in fields and "Path" in str(fields[field].annotation)
+        if at.file is not None and (is_path or field in getattr(kind, "paths", ())):
             settings[field] = table[field] = beside(value, at.file)
     if "compat" in fields and job.compat != "default":
         settings.setdefault("compat", job.compat)

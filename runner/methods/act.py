@@ -26,7 +26,8 @@ class Act(Method):
 
     async def solve(self, ep: Episode) -> None:
         prompt = opening(ep.world, "act", ep.task)
-        await ep.reset()
+        if seen := await ep.reset():
+            prompt += seen + "\n"
         for i in range(1, (self.steps or ep.world.steps) + 1):
             stop = stops(ep, i, self.compat)
             text = await reply(ep, prompt + f"Action {i}:", stop, self.temperature, self.max_tokens)

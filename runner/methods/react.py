@@ -31,7 +31,8 @@ class React(Method):
 
     async def solve(self, ep: Episode) -> None:
         prompt = opening(ep.world, "react", ep.task)
-        await ep.reset()
+        if seen := await ep.reset():
+            prompt += seen + "\n"
         for i in range(1, (self.steps or ep.world.steps) + 1):
             stop = stops(ep, i, self.compat)
             text = await reply(ep, prompt + f"Thought {i}:", stop, self.temperature, self.max_tokens)

@@ -86,4 +86,5 @@ def scripted(script: Script | Sequence[str], **settings: Any) -> Scripted:
         model = Scripted(**settings)
         model._script = script
         return model
-    return Scripted(replies=list(script), **settings)
+    replies = [script] if isinstance(script, str) else list(script)
+    return Scripted(replies=replies, **settings)

@@ -16,6 +16,7 @@ from runner.jsonl import rows
 from runner.methods.cot_sc import CotSC
 from runner.methods.cot_sc_then_react import CotSCThenReact
 from runner.methods.react import React
+from runner.methods.react_then_cot_sc import ReactThenCotSC
 from runner.methods.standard import Standard
 from runner.models.base import Choice
 from runner.models.scripted import scripted
@@ -376,6 +377,45 @@ async def test_a_rebuilt_world_that_differs_starts_the_episode_anew_with_new_dra
 async def test_a_world_that_cannot_be_replayed_starts_the_episode_anew(tmp_path):
     _, model = await resumed(tmp_path, "none", "")
     assert [call.scope for call in model.calls] == ["built/t0#0~1"] * 3
+
+
+async def test_a_worlds_first_words_stand_in_the_prompt_and_come_back_from_the_record(tmp_path):
+    class Greets(Echo):
+        name = "greets"
+
+        def session(self, task):
+            class Hello(EchoSession):
+                async def reset(self):
+                    return "You are in a room."
+
+            return Hello()
+
+    def script(call):
+        assert "Say word0.\nYou are in a room.\nThought 1:" in call.request.prompt
+        return right(call)
+
+    found = await run(tmp_path, Greets(count=1), React(), scripted(script))
+    assert statuses(found) == {"finished": 1}
+    model = scripted(right)
+    found = await library.rescore(found.path, job=Job.of(Greets(count=1), React(), model))
+    assert model.calls == [] and found.manifest["totals"]["left_for_resume"] == 0
+
+
+async def test_chains_that_were_all_cut_off_leave_a_truncated_row(tmp_path):
+    model = scripted(lambda call: [Choice("", "length", reasoning=f"hm {call.first}")] * call.n)
+    found = await run(tmp_path, Echo(count=1), CotSC(samples=3), model)
+    assert statuses(found) == {"truncated": 1}
+
+
+async def test_a_voted_answer_does_not_keep_the_reward_of_the_failed_acting_before_it(tmp_path):
+    def script(call):
+        if "Thought 1:" in call.request.prompt.rsplit("Say ", 1)[1]:
+            return " No.\nAction 1: Finish[]"
+        return right(call)
+
+    found = await run(tmp_path, Echo(count=1), ReactThenCotSC(samples=3, steps=1), scripted(script))
+    (row,) = found.trajectories
+    assert (row["status"], row["answer"], row["reward"]) == ("finished", "word0", None)
 
 
 async def test_rescoring_uses_todays_scorer_and_no_call(tmp_path):
