@@ -338,9 +338,9 @@ class TextAnswer(AnswerKind):
         return target_text(target)
 
     def score(self, answer: str | None, target: object, options: Sequence[str] = ()) -> dict[str, float]:
-        """`em`, `f1` (HotpotQA's) and `lenient_em` (Unicode dashes and quotes forgiven), in [0, 1]."""
+        """`em`, `f1` (HotpotQA's) and `em_lenient` (Unicode dashes and quotes forgiven), in [0, 1]."""
         gold = target_text(target)
-        scores = {"em": scoring.exact_match, "f1": scoring.f1, "lenient_em": scoring.lenient_match}
+        scores = {"em": scoring.exact_match, "f1": scoring.f1, "em_lenient": scoring.lenient_match}
         return {name: score(answer, gold) for name, score in scores.items()}
 
 

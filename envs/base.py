@@ -7,7 +7,7 @@ Nothing here knows of models, methods or files of a run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 Replay: TypeAlias = Literal["pure", "rebuild", "none"]
-Judge: TypeAlias = Callable[[str], Awaitable[str]]
 
 
 class WorldError(Exception):
@@ -100,13 +99,13 @@ class World(BaseModel):
     Settings of a job's `[envs.NAME]` table become fields; unknown keys are refused by name.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     """The word used in job files."""
     version: ClassVar[str] = "1"
     """Changes when the world's behaviour does; part of each row's `config`."""
-    replay: ClassVar[Replay] = "pure"
+    replay: ClassVar[Replay] = "rebuild"
     """How an interrupted episode comes back: `pure` reads recorded observations, `rebuild` replays the
     actions into a fresh session and compares, `none` starts the episode again."""
     acts: ClassVar[bool] = False
@@ -148,6 +147,11 @@ class World(BaseModel):
         """What observations depend on beside code and settings: a digest of pages, "live"; "" where nothing
         does. Part of each row's `config`, so it must not need `open`."""
         return ""
+
+    @property
+    def streams(self) -> bool:
+        """Whether rows come while the run goes on (standard input), so that nobody should wait for the last."""
+        return False
 
     # -- prompt material -------------------------------------------------------------------------------
     @property

@@ -34,7 +34,7 @@ class Fever(WikiWorld):
             )
         return Task(
             id=f"fever-row-{index}" if id is None else id,
-            input=text_field(row, "claim", place).strip(),
+            input=text_field(row, "claim", place),
             target=label,
             split=self.split,
             metadata={key: row[key] for key in row if key not in {"id", "claim", "label"}} | {"row": index},

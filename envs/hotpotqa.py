@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import orjson
 from pydantic import Field, PrivateAttr, field_validator
 
-from envs.base import DataError, Exemplar, Task, World, WorldError
+from envs.base import DataError, Exemplar, Replay, Task, World, WorldError
 from envs.data import find
 from envs.mediawiki import WIKIPEDIA, MediaWikiSource
 from envs.scoring import exact_match, f1, lenient_match, normalize_answer
@@ -31,6 +31,7 @@ class WikiWorld(World):
     """A world whose sessions read an encyclopedia. Subclasses turn rows into tasks and score answers."""
 
     acts: ClassVar[bool] = True
+    replay: ClassVar[Replay] = "pure"
     paths: ClassVar[tuple[str, ...]] = ("source",)
     manners: ClassVar[tuple[str, ...]] = (*World.manners, "contact", "pace")
     questions: ClassVar[str]
@@ -227,7 +228,7 @@ class HotpotQA(WikiWorld):
         metadata = {key: row[key] for key in row if key not in {"id", "_id", "question", "answer", "context"}}
         return Task(
             id=f"hotpot-{index}" if id is None else str(id),
-            input=text_field(row, "question", place).strip(),
+            input=text_field(row, "question", place),
             target=text_field(row, "answer", place),
             split=self.split,
             metadata=metadata | {"row": index},

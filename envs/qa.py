@@ -126,6 +126,10 @@ class QA(World):
         return answer_kind(self.answer, labels=self.labels)
 
     # -- tasks -----------------------------------------------------------------------------------------
+    @property
+    def streams(self) -> bool:
+        return str(self.data) == "-"
+
     def tasks(self) -> Iterator[Task]:
         """The table's rows in its own order, read lazily.
 

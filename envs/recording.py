@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from envs.base import DataError, Exemplar, Observation, Session, Task, World, WorldError
+from envs.base import DataError, Exemplar, Observation, Replay, Session, Task, World, WorldError
 from envs.fever import Fever
 from envs.hotpotqa import HotpotQA, WikiWorld, id_field, located, text_field
 from envs.tables import Row, read_rows
@@ -96,6 +96,7 @@ class Recording(World):
 
     name: ClassVar[str] = "recording"
     acts: ClassVar[bool] = True
+    replay: ClassVar[Replay] = "pure"
     steps: ClassVar[int] = 7
 
     data: Path = Field(description="The recording: JSON lines, also gzipped.")
@@ -133,7 +134,7 @@ class Recording(World):
         used = {words, gold, "id"}
         return Task(
             id=f"recording-{index}" if id is None else str(id),
-            input=text_field(row, words, place).strip(),
+            input=text_field(row, words, place),
             target=text_field(row, gold, place),
             split=self.split,
             metadata={key: row[key] for key in row if key not in used}

@@ -14,6 +14,7 @@ import json
 import math
 import sys
 import tempfile
+import threading
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
@@ -133,8 +134,13 @@ class _Spool:
         self.pipe = pipe
         self.kept = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.size = 0
+        self.lock = threading.Lock()
 
     def read_at(self, place: int, size: int) -> bytes:
+        with self.lock:  # tasks are counted in one thread while another reads them
+            return self._read_at(place, size)
+
+    def _read_at(self, place: int, size: int) -> bytes:
         if place < self.size:
             self.kept.seek(place)
             return self.kept.read(min(size, self.size - place))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,21 @@ def new(what: str, name: str) -> None:
         click.echo(line)
 
 
+def _leave(code: int) -> None:
+    """Exit, also where a thread still waits for data (standard input that nobody closes)."""
+    import os
+    import threading
+
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(0.5)
+            if thread.is_alive():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+    sys.exit(code)
+
+
 def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     import anyio
 
@@ -242,22 +258,37 @@ def _finish(run: Any) -> None:
     click.echo(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest
-    for cell, why in manifest.get("stopped_cells", {}).items():
-        click.echo(f"stopped: {cell}: {why}", err=True)
-    if unreadable := manifest["totals"]["unreadable_ledger_lines"]:
+    for cell in run.summary["cells"]:
+        if set(cell["statuses"]) - {"finished"}:
+            how = ", ".join(f"{count} {status}" for status, count in sorted(cell["statuses"].items()))
+            click.echo(f"  {cell['method']}: {how}")
+    for why in dict.fromkeys(manifest.get("stopped_cells", {}).values()):
+        click.echo(f"stopped: {why}", err=True)
+    totals = manifest["totals"]
+    unreadable, damaged = totals["unreadable_ledger_lines"], totals["damaged_trajectory_lines"]
+    if unreadable:
         click.echo(
-            f"{unreadable} lines of the ledger could not be read; their draws were asked for anew", err=True
+            f"{unreadable} lines of ledger.jsonl cannot be read; what they held was asked for anew", err=True
+        )
+    if damaged:
+        click.echo(
+            f"{damaged} lines of trajectories.jsonl could not be read; they are in damaged.jsonl", err=True
         )
     if run.status == "interrupted":
         click.echo(f"interrupted; go on with: overnight resume {run.path}", err=True)
-        sys.exit(INTERRUPTED)
+        _leave(INTERRUPTED)
     if run.status == "stopped":
         click.echo(f"when that is mended, go on with: overnight resume {run.path}", err=True)
         sys.exit(CELLS_STOPPED)
     if errors:
         click.echo(
-            f"{errors} episodes ended in an error (field `error` of their rows); "
-            f"overnight resume {run.path} runs them again",
-            err=True,
+            f"{errors} episodes ended in an error; overnight resume {run.path} runs them again:", err=True
         )
+        reasons: Counter[str] = Counter()
+        for cell in run.summary["cells"]:
+            reasons.update(cell["errors"])
+        for reason, count in reasons.most_common(3):
+            click.echo(f"  {count} x {reason}", err=True)
+        click.echo(f"(each row's field `error` says its own; more in {run.path / 'run.log'})", err=True)
+    if errors or unreadable or damaged:
         sys.exit(SOME_ERRORS)

@@ -56,6 +56,8 @@ class Place:
     """Models by role; `policy` is always there."""
     sampling: Sampling
     ledger: Ledger
+    most_draws: int = 2000
+    """Replies and actions after which the episode is given up: a method that never ends must not run up a bill."""
     readback: bool = False
     """Whether observations may come from the ledger only."""
 
@@ -110,6 +112,7 @@ class Episode:
         self._used: dict[tuple[str, str, int], Draw] = {}
         self._sent: dict[str, str] = {}
         self._finish = "stop"
+        self._spent = 0
         self._began = monotonic()
 
     # -- sampling --------------------------------------------------------------------------------------
@@ -136,6 +139,7 @@ class Episode:
         that run side by side within one episode each name a `stream`. A draw that was filtered by the
         provider is one with empty text; where all that were asked for are, the episode ends as `filtered`.
         """
+        self._spend(n)
         passage = self.place.roles[role]
         request = self.request(
             prompt, role=role, stop=stop, temperature=temperature, max_tokens=max_tokens
@@ -181,9 +185,18 @@ class Episode:
         )
         return Request(model.identity, to_turns(prompt, model.api), params)
 
+    def _spend(self, n: int) -> None:
+        self._spent += n
+        if self._spent > self.place.most_draws:
+            raise EpisodeFailed(
+                f"asked for more than {self.place.most_draws} replies and actions; a method that never ends? "
+                "(limits.episode_draws allows more)"
+            )
+
     def _note_draw(self, draw: Draw) -> None:
         self._used[draw.scope, draw.hash, draw.i] = draw
         self._open_step().draws.append((draw.hash, draw.i))
+        self.flags.update(f"sent_without_{name}" for name in draw.without)
         if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
             self.flags.add("sent_differs")
 
@@ -230,6 +243,7 @@ class Episode:
         """
         if self._session is None:
             await self.reset()
+        self._spend(1)
         step = self._open_step()
         step.action = action
         self._actions += 1
@@ -257,6 +271,10 @@ class Episode:
             session.restore(self._state) if self._state is not None else None
             self._live = True
         observation = await session.step(action)
+        if not isinstance(observation, Observation):
+            raise WorldError(
+                f"world {self.world.name!r}: step() gave {observation!r:.60} where an envs.Observation belongs"
+            )
         if not math.isfinite(observation.reward):
             raise WorldError(f"world {self.world.name!r} gave the reward {observation.reward} to {action!r}")
         fresh = Recorded(
@@ -288,7 +306,7 @@ class Episode:
 
     @answer.setter
     def answer(self, text: str | None) -> None:
-        self._answer = text
+        self._answer = text if text is None else str(text)
 
     @property
     def answered(self) -> bool:
@@ -376,6 +394,8 @@ class Episode:
 
     def _scores(self) -> dict[str, float]:
         scores = self.world.score(self.task, self._answer)
+        if not isinstance(scores, dict):
+            raise WorldError(f"world {self.world.name!r}: score() gave {scores!r:.60}, not {{name: number}}")
         for name, value in scores.items():
             if not math.isfinite(value):
                 raise WorldError(f"world {self.world.name!r} scored {name} = {value} for task {self.task.id}")

@@ -126,7 +126,8 @@ async def first_request(job: Job, task_id: str, method: str) -> Request:
                 finally:
                     ledger.close()
             raise OvernightError(f"method {method!r} asks the model nothing for task {task_id}")
-    raise OvernightError(f"no task {task_id!r}; `overnight plan` and the data file show the ids")
+    some = ", ".join(task.id for env in job.worlds for task in islice(job.worlds[env].tasks(), 3))
+    raise OvernightError(f"no task {task_id!r}; ids look like {some}")
 
 
 async def _try(job: Job, planned: Planned, sampling: Any, ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from runner.episode import Ended, Episode, Place, Restart
 from runner.errors import CellStopped, ModelError, OvernightError
 from runner.job import Cell, Job, Planned
 from runner.ledger import Ledger
+from runner.methods.base import Method
 from runner.models.base import Call
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
@@ -72,7 +73,9 @@ class Execution:
         }
         self.sampler: Sampling
         self._configs: Any = None
-        self._done: dict[str, str] = {}
+        self._done: dict[str, tuple[str, int]] = {}
+        self.moved: dict[str, int] = {}
+        """New places in plan order of episodes that were done under an older, shorter plan."""
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(job.settings.limits.max_episodes, self._solve)
         self.interrupted = 0
@@ -87,22 +90,27 @@ class Execution:
 
     async def run(self, watch: Callable[[Execution], Any] | None = None) -> None:
         """Run to the end. `watch(self)`, if given, is an async function that runs beside it, to show it."""
-        self._done = {} if self.readback else self.folder.done()
-        async with AsyncExitStack() as stack:
-            self.sampler = await stack.enter_async_context(self._open())
+        with self._cancel:
+            self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             self._configs = await to_thread.run_sync(self.job.configs)
-            async with anyio.create_task_group() as beside:
+            async with self._open() as self.sampler, anyio.create_task_group() as beside:
                 beside.start_soon(self._keep_synced)
                 beside.start_soon(self._count)
                 if watch is not None:
-                    beside.start_soon(watch, self)
+                    beside.start_soon(self._watched, watch)
                 try:
-                    with self._cancel:
-                        await self.scheduler.run(self._owed())
-                        if not self.scheduler.draining:
-                            self.counts.total = self.counts.planned
+                    await self.scheduler.run(self._owed())
+                    if not self.scheduler.draining:
+                        self.counts.total = self.counts.planned
                 finally:
                     beside.cancel_scope.cancel()
+
+    async def _watched(self, watch: Callable[[Execution], Any]) -> None:
+        """Showing a run must never end it: a closed terminal, a full disk under a log."""
+        try:
+            await watch(self)
+        except Exception:
+            self.folder.log(f"the display failed: {traceback.format_exc()}")
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Sampling]:
@@ -120,7 +128,7 @@ class Execution:
                 stack.push_async_callback(_shielded, model.close)
                 try:
                     await model.open(cache)
-                except CellStopped as error:  # no key, no weights: the other models' cells run on
+                except CellStopped as error:  # no key, no engine: the other models' cells run on
                     self._without(name, error)
             async with Sampler(self.ledger, self.job.settings.seed) as sampler:
                 sampler.serve(self.passages.values())
@@ -130,8 +138,11 @@ class Execution:
     def _owed(self) -> Iterator[Planned]:
         """The episodes that are not done, without those of stopped cells."""
         for planned in self.job.plan():
-            if self._done.get(planned.id) == self._configs.of(planned):
+            config, index = self._done.get(planned.id, ("", 0))
+            if config == self._configs.of(planned):
                 self.counts.already += 1
+                if index != planned.index:
+                    self.moved[planned.id] = planned.index
             elif planned.cell in self.stopped:
                 self.counts.skipped += 1
             else:
@@ -143,11 +154,14 @@ class Execution:
 
         try:
             self.counts.total = await to_thread.run_sync(count, abandon_on_cancel=True)
-        except WorldError:
-            return  # the scheduler meets the same error and says it
+        except WorldError as error:  # far down in the data: no need to get there by paying
+            self.scheduler.fail(error)
 
     # -- one episode -----------------------------------------------------------------------------------
     async def _solve(self, planned: Planned) -> None:
+        if planned.cell in self.stopped:  # since it was read from the plan
+            self.counts.skipped += 1
+            return
         method = self.job.methods[planned.cell.method]
         place = self._place(planned)
         life = self.ledger.last_life(planned.id) or 0
@@ -156,20 +170,21 @@ class Execution:
             error: BaseException | None = None
             status = None
             try:
-                await method.solve(episode)
-            except Ended as ended:
-                status = ended.status
-            except Restart:
-                continue
-            except (CellStopped, ModelError) as failure:
-                error = failure
+                await _solved(method, episode)
+            except Exception as raised:
+                failure = weightiest(raised)
+                if isinstance(failure, Restart):
+                    continue
+                if isinstance(failure, OvernightError) and not isinstance(failure, ModelError):
+                    raise failure from raised  # the run itself cannot go on: a full disk, a damaged folder
+                if isinstance(failure, Ended):
+                    status = failure.status
+                else:
+                    error = failure
                 if isinstance(failure, CellStopped):
                     self._stop(planned.cell, str(failure))
-            except OvernightError:
-                raise  # the run itself cannot go on: a full disk, a damaged folder
-            except Exception as failure:
-                error = failure
-                self.folder.log(f"{planned.id}: {traceback.format_exc()}")
+                elif not isinstance(failure, (Ended, ModelError)):
+                    self.folder.log(f"{planned.id}: {traceback.format_exc()}")
             finally:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(10, shield=True):
                     await self._close_episode(episode)
@@ -215,6 +230,7 @@ class Execution:
             roles={**roles, "policy": self.passages[cell.model]},
             sampling=self.sampler,
             ledger=self.ledger,
+            most_draws=self.job.settings.limits.episode_draws,
             readback=self.readback,
         )
 
@@ -259,6 +275,34 @@ class Execution:
             "cut_off_attempts": self.ledger.cut_off,
             "unreadable_ledger_lines": self.ledger.unreadable,
         }
+
+
+async def _solved(method: Method, episode: Episode) -> None:
+    """Solve; what would end the process from within a method or a world ends the episode."""
+    try:
+        given: Any = await method.solve(episode)  # type: ignore[func-returns-value]
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise WorldError(f"{type(error).__name__} was raised in the episode: {error}") from error
+    if given is not None:
+        raise TypeError(
+            f"method {method.name!r} returned {given!r:.60}; it says its answer with ep.answer = ..."
+        )
+
+
+def weightiest(error: Exception) -> Exception:
+    """The error itself; of a group (a method that samples side by side raises one) the one that says most of
+    what is to happen: that the run, the cell, this life or the episode ends."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    leaves = [weightiest(leaf) for leaf in error.exceptions]
+
+    def weight(leaf: Exception) -> int:
+        if isinstance(leaf, OvernightError) and not isinstance(leaf, ModelError):
+            return 0
+        order = (CellStopped, Restart, ModelError, Ended)
+        return next((k for k, kind in enumerate(order, 1) if isinstance(leaf, kind)), 3)
+
+    return min(leaves, key=weight)
 
 
 async def _shielded(close: Callable[[], Any]) -> None:

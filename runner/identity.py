@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def shape(job: Job) -> dict[str, Any]:
     """All of it for a whole job, flat, with dotted keys as in a job file."""
     flat: dict[str, Any] = {"seed": job.settings.seed, "shuffle_seed": job.settings.shuffle_seed}
+    flat |= {f"roles.{role}": model for role, model in job.settings.roles.items()}
     for name, method in job.methods.items():
         flat |= _of_method(name, method)
     for name, world in job.worlds.items():
@@ -47,6 +48,7 @@ class Configs:
             method, world = job.methods[cell.method], job.worlds[cell.env]
             common: dict[str, Any] = {
                 "seed": job.settings.seed,
+                "roles": job.settings.roles,
                 "samples": getattr(method, "samples", None),
                 "prompts": _material(world, method.styles or tuple(FILE_KEYS)),
                 **_of_method(cell.method, method),
@@ -77,6 +79,8 @@ def _of_world(name: str, world: World) -> dict[str, Any]:
     for key, value in plain(world).items():
         if key not in world.manners:
             given = getattr(world, key)
+            if key in world.paths and isinstance(given, str):
+                given = Path(given)
             shape[f"envs.{name}.{key}"] = given.name if isinstance(given, Path) else value
     shape[f"envs.{name} (code)"] = registry.code_version(type(world))
     shape[f"envs.{name} (version)"] = f"{world.version} {world.source_version}".strip()

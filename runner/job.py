@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from envs.base import DataError, Task, World
+from envs.base import DataError, Task, World, WorldError
 from runner import identity, registry
 from runner.errors import JobError
 from runner.identity import plain
@@ -31,6 +31,9 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     max_episodes: int = Field(200, gt=0, description="Episodes in flight at once.")
+    episode_draws: int = Field(
+        2000, gt=0, description="Replies and actions of one episode, after which it is given up as an error."
+    )
 
 
 class Settings(BaseModel):
@@ -277,13 +280,29 @@ class Job:
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
     seen: set[str] = set()
-    for task in tasks:
+    for task in _checked(tasks, env):
         if task.id in seen:
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )
         seen.add(task.id)
         yield task
+
+
+def _checked(tasks: Iterator[Task], env: str) -> Iterator[Task]:
+    """The tasks; what a world does wrong in listing them is said in its name."""
+    number = 0
+    try:
+        for number, task in enumerate(tasks, 1):  # noqa: B007 - told where the listing fails
+            if not isinstance(task, Task):
+                raise DataError(f"envs.{env}: tasks() gave {task!r:.60} where an envs.Task belongs")
+            yield task
+    except WorldError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"envs.{env}: tasks() failed after {number} tasks: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _named(tasks: Iterator[Task], wanted: set[str], env: str) -> Iterator[Task]:
@@ -305,7 +324,8 @@ def _named(tasks: Iterator[Task], wanted: set[str], env: str) -> Iterator[Task]:
 
 def _matches(task: Task, where: Mapping[str, Any]) -> bool:
     for key, wanted in where.items():
-        value = task.split if key == "split" and key not in task.metadata else task.metadata.get(key)
+        own = {"id": task.id, "input": task.input, "target": task.target, "split": task.split}
+        value = task.metadata[key] if key in task.metadata else own.get(key)
         if not (value in wanted if isinstance(wanted, list) else value == wanted):
             return False
     return True
@@ -316,8 +336,9 @@ def _why_none(first: Task | None, chosen: Settings) -> str:
         return " among `ids`, which is empty" if chosen.ids == [] else ""
     why = " matches `where`" + (" among those in `ids`" if chosen.ids else "")
     for key in chosen.where:
-        if key != "split" and key not in first.metadata:
-            return f"{why} ({registry.unknown('field', key, first.metadata)})"
+        known = {"id", "input", "target", "split", *first.metadata}
+        if key not in known:
+            return f"{why} ({registry.unknown('field', key, known)})"
     return why
 
 

@@ -79,11 +79,15 @@ def _value(text: str) -> Any:
 
 
 def beside(value: Any, file: Path) -> Any:
-    """A relative path that is not found from here but is beside the job file means that one."""
+    """A relative path means the file found from here, else the one beside the job file, else (in the data
+    folder, or nowhere) it stays as it is. What is found is made whole, so that a run resumes from elsewhere."""
     if isinstance(value, list):
         return [beside(item, file) for item in value]
-    if isinstance(value, str) and value and not Path(value).exists() and (file.parent / value).exists():
-        return str((file.parent / value).resolve())
+    if not isinstance(value, str) or not value:
+        return value
+    for folder in (Path(), file.parent):
+        if (folder / value).is_file() or ("/" in value and (folder / value).exists()):
+            return str((folder / value).resolve())
     return value
 
 
@@ -111,7 +115,7 @@ class Locator:
 
     def error(self, error: ValidationError, path: Keys, kind: type[BaseModel]) -> JobError:
         """The first of pydantic's complaints in a person's words; the others are counted."""
-        first, *others = error.errors()
+        first, *others = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         loc = first["loc"]
         owner = _owner(kind, loc)
         if first["type"] == "extra_forbidden":

@@ -25,6 +25,8 @@ from typing import Any
 from runner.jsonl import Appender, clean_text, scan
 from runner.models.base import Call, Reply, Request, Usage
 
+REFUSABLE = ("temperature", "top_p", "logprobs")
+"""Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
 LARGE = 200
 """Strings of a session's state longer than this are stored once, by content hash."""
 
@@ -47,6 +49,8 @@ class Draw:
     cost_usd: float | None = None
     sent: str = ""
     """Digest of the parameters that went out; draws of one request whose digests differ flag the row."""
+    without: tuple[str, ...] = ()
+    """Requested parameters that the provider refused, so that they were not sent."""
     seconds: float = 0.0
     waited: float = 0.0
 
@@ -74,6 +78,7 @@ class Ledger:
         self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
         self._parts: dict[str, Span] = {}
         self._requests: set[str] = set()
+        self._held: tuple[Span, dict[str, str]] | None = None
         self._replies = 0
         self.unreadable = 0
         """Damaged lines: what they held is owed again."""
@@ -164,6 +169,8 @@ class Ledger:
                 "cost_usd": reply.cost_usd,
             }
         )
+        asked = request.params.as_dict()
+        without = tuple(key for key in REFUSABLE if key in asked and key not in reply.sent)
         draws, new = [], []
         used = shares(reply, min(len(indices), len(reply.choices)))
         for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
@@ -182,6 +189,7 @@ class Ledger:
                 usage=usage,
                 cost_usd=None if reply.cost_usd is None else reply.cost_usd / len(used),
                 sent=sent,
+                without=without if reply.sent else (),
                 seconds=round(reply.seconds, 4),
                 waited=round(reply.waited, 4),
             )
@@ -299,7 +307,10 @@ class Ledger:
 
     def part(self, name: str) -> str:
         """The text of a stored part."""
-        return str(self._file.read(*self._parts[name])["parts"][name])
+        span = self._parts[name]
+        if self._held is None or self._held[0] != span:  # a page's many parts stand in one line
+            self._held = (span, self._file.read(*span)["parts"])
+        return str(self._held[1][name])
 
     # -- the file --------------------------------------------------------------------------------------
     def sync(self) -> None:
@@ -350,6 +361,7 @@ def _draw_of(row: Mapping[str, Any]) -> Draw:
         sent=row["sent"],
         seconds=row["seconds"],
         waited=row["waited"],
+        without=tuple(row["without"]),
     )
 
 
@@ -380,6 +392,7 @@ def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
         "usage": draw.usage.as_dict(),
         "cost_usd": draw.cost_usd,
         "sent": draw.sent,
+        "without": draw.without,
         "seconds": draw.seconds,
         "waited": draw.waited,
         "from": None,

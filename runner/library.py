@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import anyio
+import orjson
 from anyio import to_thread
 
 from runner import registry
@@ -17,6 +20,7 @@ from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, now, run_path
 from runner.job import Job
+from runner.jsonl import clean, rows
 from runner.models.base import Request
 from runner.outputs import RunFolder, provenance
 from runner.progress import Progress
@@ -24,23 +28,26 @@ from runner.results import Run, load, table
 
 Watch = Callable[[Execution], Any]
 
+CHECK_SECONDS = 0.5
+"""Seconds that reading data sets may take before the first call."""
+
 
 async def run(
-    job: Job | str | Path,
+    job: Job | Mapping[str, Any] | str | Path,
     *,
     outputs: str | Path = "outputs",
     overrides: Sequence[str] = (),
     progress: bool | Watch = True,
 ) -> Run:
-    """Run a job (or a job file) from the beginning, in a new folder below `outputs`.
+    """Run a job (a file, or a dict with the same keys) from the beginning, in a new folder below `outputs`.
 
     `overrides` are `key=value` as `--set` takes them. Returns when all episodes have ended, or when it was
     interrupted; `Run.status` says which. Raises JobError or DataError before anything is written, and
     RunError when the run itself cannot go on.
     """
     job = _job(job, overrides)
-    _preflight(job)
-    shape = job.shape()
+    await to_thread.run_sync(_preflight, job)
+    shape = await to_thread.run_sync(job.shape)
     folder = RunFolder.create(Path(outputs), job.settings.name)
     folder.update(
         schema=1,
@@ -75,7 +82,10 @@ async def resume(
     try:
         manifest = folder.manifest
         job = job or Job.parse(manifest["job"], overrides, file=path / "run.json")
-        changes = list(_differences(manifest.get("shape", {}), job.shape()))
+        shape = await to_thread.run_sync(job.shape)
+        await to_thread.run_sync(_preflight, job)
+        changes = list(_differences(manifest.get("shape", {}), shape))
+        changes += await to_thread.run_sync(_changed_tasks, job, folder)
         if changes and not accept_changes:
             listed = "\n".join(f"  {line}" for line in changes)
             raise RunError(
@@ -85,10 +95,7 @@ async def resume(
             )
         history = manifest.get("history", [])
         history.append({"time": now(), "what": "resumed", "changes": changes, "overrides": list(overrides)})
-        folder.update(
-            job=job.raw, shape=job.shape(), limits=job.settings.limits.model_dump(), history=history
-        )
-        _preflight(job)
+        folder.update(job=job.raw, shape=shape, limits=job.settings.limits.model_dump(), history=history)
     except BaseException:
         folder.close()
         raise
@@ -107,7 +114,7 @@ async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | 
         job = job or Job.parse(folder.manifest["job"], file=path / "run.json")
         history = folder.manifest.get("history", [])
         history.append({"time": now(), "what": "rescored"})
-        folder.update(shape=job.shape(), history=history)
+        folder.update(history=history)
     except BaseException:
         folder.close()
         raise
@@ -127,16 +134,23 @@ async def render(job: Job | str | Path, task: str, method: str, *, overrides: Se
     return await first_request(job, task, method)
 
 
-def _job(job: Job | str | Path, overrides: Sequence[str]) -> Job:
+def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) -> Job:
     if isinstance(job, Job):
         return Job.parse(job.raw, overrides) if overrides else job
+    if isinstance(job, Mapping):
+        return Job.parse(job, overrides)
     return Job.read(job, overrides)
 
 
 def _preflight(job: Job) -> None:
-    """Meet missing files and empty data sets before a folder is made."""
+    """Meet missing files, empty data sets and bad rows before a folder is made: all rows of a data set that is
+    read in no time, the first of a large one (whose others are checked while the run begins)."""
+    until = monotonic() + CHECK_SECONDS
     for env in job.worlds:
-        next(job.tasks(env))
+        for task in job.tasks(env):
+            if monotonic() > until or job.worlds[env].streams:
+                break
+            del task
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -154,6 +168,27 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
                 yield f"{key}: was {old.get(key)!r}, is {new.get(key)!r}"
 
 
+def _changed_tasks(job: Job, folder: RunFolder) -> list[str]:
+    """Tasks whose text or target is no longer what it was when their episodes ended; five at most."""
+
+    def told(content: Any) -> bytes:
+        return hashlib.sha256(orjson.dumps(clean(content), option=orjson.OPT_SORT_KEYS)).digest()[:12]
+
+    seen = {
+        (row["env"], row["task_id"]): told([row["input"], row["target"]])
+        for row in rows(folder.trajectories.path)
+        if {"env", "task_id", "input", "target"} <= row.keys()
+    }
+    changed: list[str] = []
+    for env in job.worlds if seen else ():
+        for task in job.tasks(env):
+            if seen.get((env, task.id)) not in (None, told([task.input, task.target])):
+                changed.append(f"envs.{env}: task {task.id}: its input or target differs")
+                if len(changed) == 5:
+                    return changed
+    return changed
+
+
 def _table(key: str) -> str:
     """`methods.react` of `methods.react.steps`; the key itself for a top-level one."""
     return ".".join(key.removesuffix(" (code)").split(" (")[0].split(".")[:2])
@@ -163,6 +198,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
     path = folder.path
     try:
         execution = Execution(job, folder, readback=readback)
+        before = folder.manifest
         folder.update(status="running")
         status, failure = "finished", None
         try:
@@ -174,21 +210,25 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 status = "interrupted"
             raise failure from None
         finally:
-            if status == "finished":
-                if execution.interrupted:
-                    status = "interrupted"
-                elif execution.stopped:
-                    status = "stopped"
             why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
+            if readback and status == "finished":  # how the run stands is not changed by scoring it
+                status, why = before.get("status", "died"), before.get("stopped_cells", {})
+                status = "died" if status == "running" else status
+            elif status == "finished" and execution.interrupted:
+                status = "interrupted"
+            elif status == "finished" and why:
+                status = "stopped"
+            damaged = folder.compact(execution.moved)
+            totals = {**execution.totals(), "damaged_trajectory_lines": damaged}
+            totals["planned"] = totals["planned"] or before.get("totals", {}).get("planned")
             folder.update(
                 status=status,
                 ended=now(),
-                totals=execution.totals(),
+                totals=totals,
                 stopped_cells=why,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
-            folder.compact()
-            folder.write_summary({"status": status, "totals": execution.totals(), **load(path).summary})
+            folder.write_summary({"status": status, "totals": totals, **load(path).summary})
     finally:
         folder.close()
     return load(path)
@@ -198,12 +238,19 @@ def _watcher(progress: bool | Watch) -> Watch:
     async def watch(execution: Execution) -> None:
         async with anyio.create_task_group() as tasks:
             if progress:
-                tasks.start_soon(Progress() if progress is True else progress, execution)
+                tasks.start_soon(_show, Progress() if progress is True else progress, execution)
             while True:
                 await anyio.sleep(2)
                 await to_thread.run_sync(lambda: execution.folder.update(totals=execution.totals()))
 
     return watch
+
+
+async def _show(show: Watch, execution: Execution) -> None:
+    try:
+        await show(execution)
+    except Exception as error:  # the terminal was closed, say: the run goes on without it
+        execution.folder.log(f"the display failed: {type(error).__name__}: {error}")
 
 
 @contextmanager

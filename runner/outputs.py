@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
 from runner.errors import RunError
-from runner.jsonl import Appender, clean, rows, scan, write_atomically
+from runner.jsonl import Appender, clean, dumps, rows, scan, write_atomically
 
 SCHEMA = 1
 """Version of `run.json`."""
@@ -69,16 +69,16 @@ class RunFolder:
         current = read_manifest(self.path) if path.exists() else {}
         write_atomically(path, orjson.dumps(clean({**current, **fields}), option=INDENT))
 
-    def done(self) -> dict[str, str]:
-        """id -> config of the episodes that ended other than in an error (the last line of an id counts)."""
-        found: dict[str, str] = {}
+    def done(self) -> dict[str, tuple[str, int]]:
+        """id -> (config, index) of the episodes that ended other than in an error (the last line counts)."""
+        found: dict[str, tuple[str, int]] = {}
         for row in rows(self.trajectories.path):
             if "id" not in row:
                 continue
             if row.get("status") == "error":
                 found.pop(row["id"], None)
             else:
-                found[row["id"]] = row.get("config", "")
+                found[row["id"]] = (row.get("config", ""), row.get("index", 0))
         return found
 
     def timing(self, episode: str) -> dict[str, Any]:
@@ -94,25 +94,33 @@ class RunFolder:
     def write_trajectory(self, row: Mapping[str, Any]) -> None:
         self.trajectories.append(row)
 
-    def compact(self) -> None:
-        """Leave the last line of each id, in plan order, by replacing the file at once."""
+    def compact(self, moved: Mapping[str, int]) -> int:
+        """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
+        another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
         path = self.trajectories.path
         last: dict[str, tuple[int, int, int]] = {}
-        stale = 0
+        damaged: list[tuple[int, int]] = []
+        stale = bool(moved)
         for offset, length, row in scan(path):
             if row is None or "id" not in row:
-                stale += 1
+                damaged.append((offset, length))
             else:
-                stale += row["id"] in last
-                last[row["id"]] = (row.get("index", 0), offset, length)
-        if not stale:
-            return
+                stale = stale or row["id"] in last
+                last[row["id"]] = (moved.get(row["id"], row.get("index", 0)), offset, length)
+        if not stale and not damaged:
+            return 0
         temporary = path.with_name(path.name + ".tmp")
         try:
             with path.open("rb") as old, temporary.open("wb") as new:
-                for _, offset, length in sorted(last.values()):
+                if damaged:
+                    self._set_aside(old, damaged)
+                for index, offset, length in sorted(last.values()):
                     old.seek(offset)
-                    new.write(old.read(length))
+                    line = old.read(length)
+                    kept = orjson.loads(line) if moved else {}
+                    if moved and kept.get("index") != index:
+                        line = dumps({**kept, "index": index})
+                    new.write(line if line.endswith(b"\n") else line + b"\n")
                 new.flush()
                 os.fsync(new.fileno())
             temporary.replace(path)
@@ -123,6 +131,13 @@ class RunFolder:
             ) from error
         self.trajectories.close()
         self.trajectories = Appender(path)
+        return len(damaged)
+
+    def _set_aside(self, file: BinaryIO, spans: list[tuple[int, int]]) -> None:
+        with (self.path / "damaged.jsonl").open("ab") as aside:
+            for offset, length in spans:
+                file.seek(offset)
+                aside.write(file.read(length))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_atomically(self.path / "summary.json", orjson.dumps(clean(dict(summary)), option=INDENT))
@@ -141,7 +156,10 @@ class RunFolder:
 
 
 def _take_lock(path: Path) -> int:
-    lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written to ({error.strerror}); a run needs its folder") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,8 +1,15 @@
-"""What a person sees while a run goes on: a bar on a terminal or in a notebook, plain lines elsewhere."""
+"""What a person sees while a run goes on: a bar on a terminal or in a notebook, plain lines elsewhere.
+
+Writing is done by a thread of its own: a terminal that nobody reads, or that was closed, must not hold the run.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +22,8 @@ EVERY_BAR = 0.5
 """Seconds between looks at the run with a bar."""
 EVERY_LINE = 30.0
 """Seconds between lines where there is no terminal (a log, nohup, CI)."""
+LAST_WORDS = 1.0
+"""Seconds that the end of a run waits for a terminal to take the bar's last state."""
 
 
 class Progress:
@@ -24,37 +33,51 @@ class Progress:
         self.stream = stream or sys.stderr
 
     async def __call__(self, execution: Execution) -> None:
-        if self.stream.isatty() or "ipykernel" in sys.modules:
-            await self._bar(execution)
-        else:
-            await self._lines(execution)
+        writer = _Writer()
+        writer.write(lambda: self._say(str(execution.folder.path)), keep=True)
+        try:
+            if "ipykernel" in sys.modules or self.stream.isatty():
+                await self._bar(execution, writer)
+            else:
+                await self._lines(execution, writer)
+        finally:
+            writer.finish(LAST_WORDS)
 
-    async def _bar(self, execution: Execution) -> None:
+    def _say(self, line: str) -> None:
+        self.stream.write(line + "\n")
+        self.stream.flush()
+
+    async def _bar(self, execution: Execution, writer: _Writer) -> None:
         from tqdm.auto import tqdm
 
         counts = execution.counts
         bar: Any = tqdm(total=counts.total, unit="ep", file=self.stream, dynamic_ncols=True, smoothing=0.1)
-        try:
-            while True:
-                finished = counts.already + counts.done
-                if counts.total is not None and bar.total != counts.total:
-                    bar.total = counts.total
-                bar.initial = counts.already  # so that a resume does not distort the rate
-                bar.n = finished
-                bar.set_postfix_str(self._postfix(execution), refresh=False)
-                bar.refresh()
-                await anyio.sleep(EVERY_BAR)
-        finally:
+
+        def show() -> None:
+            bar.total = counts.total
+            bar.initial = counts.already  # so that a resume does not distort the rate
             bar.n = counts.already + counts.done
             bar.set_postfix_str(self._postfix(execution), refresh=False)
             bar.refresh()
+
+        def last() -> None:
+            show()
             bar.close()
 
-    async def _lines(self, execution: Execution) -> None:
+        try:
+            while True:
+                if "ipykernel" in sys.modules:
+                    show()  # a notebook's widgets belong to its own thread, and never block
+                else:
+                    writer.write(show)
+                await anyio.sleep(EVERY_BAR)
+        finally:
+            writer.write(last)
+
+    async def _lines(self, execution: Execution, writer: _Writer) -> None:
         while True:
             await anyio.sleep(EVERY_LINE)
-            self.stream.write(self.line(execution) + "\n")
-            self.stream.flush()
+            writer.write(partial(self._say, self.line(execution)))
 
     def line(self, execution: Execution) -> str:
         """One plain line: episodes done of how many, calls in flight, what is waited for, time left."""
@@ -77,12 +100,58 @@ class Progress:
             parts.append(f"{waiting} queued")
         paused = [why for passage in execution.passages.values() for why in passage.retrying.values()]
         if paused:
-            parts.append(f"{len(paused)} waiting to retry ({paused[-1][:60]})")
+            parts.append(f"{len(paused)} waiting to retry ({_end(paused[-1])})")
         if execution.counts.errors:
             parts.append(f"{execution.counts.errors} errors")
         if execution.interrupted:
             parts.append("stopping when these have ended; Ctrl-C again stops now")
         return ", ".join(parts)
+
+
+class _Writer:
+    """Calls what it is given, in order, in a daemon thread. While one call hangs the newest waits and older
+    ones are dropped."""
+
+    def __init__(self) -> None:
+        self._next: list[Callable[[], object]] = []
+        self._kept: list[Callable[[], object]] = []
+        self._change = threading.Condition()
+        self._over = False
+        self._thread = threading.Thread(target=self._work, name="overnight progress", daemon=True)
+        self._thread.start()
+
+    def write(self, call: Callable[[], object], *, keep: bool = False) -> None:
+        with self._change:
+            if keep:
+                self._kept.append(call)
+            else:
+                self._next = [call]
+            self._change.notify()
+
+    def finish(self, seconds: float) -> None:
+        """Let it do what it still has, if that takes no longer than this."""
+        with self._change:
+            self._over = True
+            self._change.notify()
+        self._thread.join(seconds)
+
+    def _work(self) -> None:
+        while True:
+            with self._change:
+                while not (self._next or self._kept or self._over):
+                    self._change.wait()
+                calls = self._kept + self._next
+                self._next, self._kept = [], []
+                if not calls:
+                    return
+            for call in calls:
+                with suppress(OSError, ValueError):  # closed; the run goes on unseen
+                    call()
+
+
+def _end(reason: str, most: int = 60) -> str:
+    """The end of a reason, where a provider's message says what is wrong (it begins with who says it)."""
+    return reason if len(reason) <= most else "… " + reason[-most:]
 
 
 def _clock(seconds: float) -> str:

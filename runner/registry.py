@@ -180,6 +180,8 @@ def _bytecode(code: CodeType) -> bytes:
 
 def _shapes(module: str, own: str) -> bool:
     """Whether a module's code shapes episodes: methods, votes, worlds, or a third party's own."""
+    if module == "envs.data":  # where files are found, not what is in them
+        return False
     if module.startswith(("runner.methods.", "envs.")) or module == "runner.voting":
         return True
     return own not in ("runner", "envs") and module.split(".")[0] == own

@@ -67,8 +67,8 @@ def load(path: str | Path) -> Run:
 
 @dataclass
 class CellSums:
-    """Sums over the episodes of one cell. Errors count in `n` of `statuses` but not in the scores' n: they
-    are no answers, and are run again on resume."""
+    """Sums over the episodes of one cell. An episode that ended in an error gave no answer: it scores 0 and
+    counts in every denominator, until a resume runs it again."""
 
     n: int = 0
     scores: dict[str, list[float]] = field(default_factory=dict)
@@ -79,17 +79,18 @@ class CellSums:
     cost: float = 0.0
     priced: bool = True
     flags: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.statuses[row["status"]] += 1
         self.flags.update(row["flags"])
+        if row["error"] is not None:
+            self.errors[f"{row['error']['type']}: {row['error']['message']}"[:300]] += 1
         self.usage.update(row["usage"])
         if row["cost_usd"] is None:
             self.priced = False
         else:
             self.cost += row["cost_usd"]
-        if row["status"] == "error":
-            return
         self.n += 1
         self.steps += row["n_steps"]
         self.seconds += row["seconds"]
@@ -100,7 +101,10 @@ class CellSums:
         n = max(self.n, 1)
         return {
             "n": self.n,
-            "scores": {name: interval(values) for name, values in self.scores.items()},
+            "scores": {
+                name: interval(values + [0.0] * (self.n - len(values)))
+                for name, values in self.scores.items()
+            },
             "statuses": dict(self.statuses),
             "steps": round(self.steps / n, 2),
             "calls": self.usage["calls"],
@@ -108,6 +112,7 @@ class CellSums:
             "seconds": round(self.seconds / n, 2),
             "cost_usd": round(self.cost, 6) if self.priced else None,
             "flags": dict(self.flags),
+            "errors": dict(self.errors.most_common(10)),
         }
 
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from time import monotonic
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio import to_thread
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from runner.job import Planned
 
 Solve = Callable[[Planned], Awaitable[None]]
 
+BATCH = 64
+"""Most episodes that are read from the plan at a time, in a thread: the data may be a slow disk or a pipe."""
+BATCH_SECONDS = 0.02
+"""A batch that took longer than this is followed by one of a single episode, a faster one by twice as many."""
+
 
 class Scheduler:
-    """Runs planned episodes, `max_episodes` at a time, pulling them from the plan as it goes.
+    """Runs planned episodes, `max_episodes` at a time, reading the plan as it goes, off the event loop.
 
     `solve` must keep an episode's own failure to itself; what it raises ends the run. If the plan itself
     fails (a bad row far down in the data), the episodes before it end normally, then the error is raised.
@@ -23,43 +32,65 @@ class Scheduler:
         self.max_episodes = max_episodes
         self.solve = solve
         self.in_flight = 0
-        self.admitted = 0
         self.draining = False
+        self._workers = 0
+        self._idle = 0
+        self._batch = 1
+        self._feeding = anyio.CancelScope()
         self._plan_error: Exception | None = None
 
     async def run(self, plan: Iterator[Planned]) -> None:
         """Until the plan is exhausted, or drained: then until those in flight have ended."""
-        async with anyio.create_task_group() as workers:
-            for _ in range(self.max_episodes):
-                planned = self._next(plan)
-                if planned is None:
-                    break
-                workers.start_soon(self._work, planned, plan)
-                await checkpoint()
+        async with anyio.create_task_group() as tasks:
+            with self._feeding:
+                await self._feed(plan, tasks)
         if self._plan_error is not None:
             raise self._plan_error
-
-    async def _work(self, planned: Planned | None, plan: Iterator[Planned]) -> None:
-        while planned is not None:
-            self.in_flight += 1
-            try:
-                await self.solve(planned)
-            finally:
-                self.in_flight -= 1
-            planned = self._next(plan)
-
-    def _next(self, plan: Iterator[Planned]) -> Planned | None:
-        if self.draining:
-            return None
-        try:
-            planned = next(plan, None)
-        except Exception as error:
-            self._plan_error = error
-            self.draining = True
-            return None
-        self.admitted += planned is not None
-        return planned
 
     def drain(self) -> None:
         """Begin no new episode; those in flight go on to their end."""
         self.draining = True
+        self._feeding.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """The plan is known to fail further on: drain, and then raise that."""
+        self._plan_error = error
+        self.drain()
+
+    async def _feed(self, plan: Iterator[Planned], tasks: TaskGroup) -> None:
+        send, receive = anyio.create_memory_object_stream[Planned]()
+        with send, receive:
+            while not self.draining and self._plan_error is None:
+                batch = await to_thread.run_sync(self._take, plan, abandon_on_cancel=True)
+                if not batch and self._plan_error is None:
+                    break
+                for planned in batch:
+                    if not self._idle and self._workers < self.max_episodes:
+                        self._workers += 1
+                        tasks.start_soon(self._work, receive.clone())
+                    await send.send(planned)
+                    self._idle -= 1  # here, as the worker that took it has not run yet
+
+    def _take(self, plan: Iterator[Planned]) -> list[Planned]:
+        batch: list[Planned] = []
+        began = monotonic()
+        try:
+            batch += islice(plan, self._batch)
+        except Exception as error:
+            self._plan_error = error
+        self._batch = min(BATCH, 2 * self._batch) if monotonic() - began < BATCH_SECONDS else 1
+        return batch
+
+    async def _work(self, plan: MemoryObjectReceiveStream[Planned]) -> None:
+        with plan:
+            while True:
+                self._idle += 1
+                try:
+                    planned = await plan.receive()
+                except anyio.EndOfStream:
+                    return
+                self.in_flight += 1
+                try:
+                    await self.solve(planned)
+                finally:
+                    self.in_flight -= 1

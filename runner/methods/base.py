@@ -15,7 +15,7 @@ Compat: TypeAlias = Literal["default", "reference"]
 class Method(BaseModel):
     """Base of all methods. Settings of a job's `[methods.NAME]` table become fields of the subclass."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     """The word used in job files."""

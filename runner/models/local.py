@@ -20,6 +20,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import Field, PrivateAttr
 
 import runner
+from envs.data import cache_folder
 from runner.errors import CellStopped, Transient
 from runner.models.base import Call, Model, Reply
 from runner.models.openai import OpenAI
@@ -96,7 +97,7 @@ class Local(Model):
         """`gguf:` and the SHA-256 of the weights. `open` works it out beside the loop and remembers it in
         the cache folder; before that, the file is read here."""
         if not self._identity:
-            self._identity = f"gguf:{digest_of(find_weights(self.model), self._cache)}"
+            self._identity = f"gguf:{digest_of(find_weights(self.model), self._cache or cache_folder())}"
         return self._identity
 
     async def open(self, cache: Path) -> None:

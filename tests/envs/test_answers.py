@@ -237,7 +237,7 @@ def test_a_text_answer_is_found(reply: str, answer: str | None) -> None:
 
 def test_a_curly_apostrophe_changes_only_the_official_verdict() -> None:
     scores = TEXT.score("Hawai’i", "Hawai'i")
-    assert scores == {"em": 0.0, "f1": 0.0, "lenient_em": 1.0}
+    assert scores == {"em": 0.0, "f1": 0.0, "em_lenient": 1.0}
 
 
 def test_text_votes_meet_after_normalisation_and_empty_ones_do_not_count() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -173,16 +174,35 @@ def test_one_ctrl_c_drains_and_exits_130_and_the_run_resumes(long_run):
     assert lines(the_run(folder) / "trajectories.jsonl") == 60
 
 
-def test_two_ctrl_c_stop_now_and_exit_130(long_run):
-    process, folder = long_run
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(0.2)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+def test_two_ctrl_c_stop_now_and_exit_130(tmp_path):
+    """No answer comes for ten minutes: what only waits for the calls in flight does not end in time."""
+    log, job = tmp_path / "log", tmp_path / "job.toml"
+    often = "import runner.progress as p; p.EVERY_LINE = 0.1; from runner.cli import main; main()"
+    with server(log, delay=600) as url:
+        job.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT))
+        process = subprocess.Popen(
+            [sys.executable, "-c", often, "run", str(job)],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        try:
+            wait_for_lines(log, IN_FLIGHT, process)
+            process.send_signal(signal.SIGINT)
+            assert any(b"Ctrl-C again stops now" in line for line in islice(process.stderr, 600))
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.communicate()
     assert process.returncode == 130, said.decode()
-    assert json.loads((the_run(folder) / "run.json").read_text())["status"] == "interrupted"
+    assert b"overnight resume" in said and b"Traceback" not in said
+    manifest = json.loads((the_run(tmp_path) / "run.json").read_text())
+    assert manifest["status"] == "interrupted" and manifest["totals"]["done"] == 0
+    assert manifest["totals"]["possibly_billed_attempts"] == lines(log) == IN_FLIGHT
 
 
 def test_a_run_in_progress_is_seen_and_its_folder_refused_to_others(long_run):
@@ -198,6 +218,30 @@ def test_a_killed_run_is_told_from_a_running_one(long_run):
     process.communicate()
     words = call("status", the_run(folder)).stdout
     assert "died" in words and "overnight resume" in words
+
+
+def test_rows_from_an_open_pipe_are_run_as_they_come_and_ctrl_c_ends_the_waiting(tmp_path):
+    job = tmp_path / "pipe.toml"
+    job.write_text(
+        '[models.policy]\nprovider = "scripted"\nreplies = [" Answer: 2"]\n'
+        '[envs.qa]\ndata = "-"\nanswer = "number"\n[methods.standard]\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner", "run", str(job)],
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    for k in range(3):
+        process.stdin.write(b'{"id": "%d", "question": "One and one?", "answer": 2}\n' % k)
+        process.stdin.flush()
+    while not list(tmp_path.glob("outputs/*/trajectories.jsonl")):
+        assert process.poll() is None, process.stderr.read()
+    (rows,) = tmp_path.glob("outputs/*/trajectories.jsonl")
+    wait_for_lines(rows, 3, process)
+    assert lines(rows) == 3 and process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)  # its input is closed only after it has ended
+    assert process.returncode == 130, said
 
 
 def test_without_a_terminal_progress_is_plain_lines(job):

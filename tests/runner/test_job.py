@@ -48,6 +48,7 @@ samples = 3
 
 [limits]
 max_episodes = 4
+episode_draws = 50
 """
 
 
@@ -90,7 +91,7 @@ def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     assert job.settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "good", "seed": 1, "compat": "reference", "trials": 2, "limit": 2, "rows": 9, "ids": ["a", "7"],
         "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"},
-        "limits": {"max_episodes": 4},
+        "limits": {"max_episodes": 4, "episode_draws": 50},
     }  # fmt: skip
     assert job.worlds["hotpotqa"].compat == job.methods["cot"].compat == "reference"
     assert (job.methods["cot_sc"].samples, job.models["policy"].replies) == (3, ["Answer: yes"])
@@ -101,7 +102,7 @@ def test_keys_that_are_not_given_have_the_documented_values(read: Any) -> None:
     settings = of().settings
     assert settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "job", "seed": 233, "compat": "default", "trials": 1, "limit": None, "rows": None, "ids": None,
-        "where": {}, "shuffle_seed": None, "roles": {}, "limits": {"max_episodes": 200},
+        "where": {}, "shuffle_seed": None, "roles": {}, "limits": {"max_episodes": 200, "episode_draws": 2000},
     }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ WRONG = {
     ("seed = 1", 'compat = "refrence"'): "line 2 (compat): input should be 'default' or 'reference', not 'refrence'",
     ("samples = 3", "sampels = 3"): "line 13 (methods.cot_sc.sampels): unknown key 'sampels'; did you mean 'samples'?",
     ("samples = 3", "samples = 0"): "line 13 (methods.cot_sc.samples): input should be greater than 0, not 0",
-    ("samples = 3", "samples = true"): "line 13 (methods.cot_sc.samples): true and false are no values of this key",
+    ("samples = 3", "samples = true"): "line 13 (methods.cot_sc.samples): input should be a valid integer, not True",
     ("max_episodes", "max_episode"): "line 16 (limits.max_episode): unknown key 'max_episode'; did you mean "
     "'max_episodes'?",
     ("[methods.cot]", "[methods.kot]"): "line 11 (methods.kot): unknown method 'kot'; did you mean 'cot'? (or say "
@@ -322,7 +323,7 @@ SETS = {
     "where.q=1\nx = 2": ("where", {"q": "1\nx = 2"}),
     'where."a.b"=1': ("where", {"a.b": 1}),
     "where={level = 'easy'}": ("where", {"level": "easy"}),
-    "limits.max_episodes=1": ("limits", Limits(max_episodes=1)),
+    "limits.max_episodes=1": ("limits", Limits(max_episodes=1, episode_draws=50)),
     "roles.policy=policy": ("roles", {"policy": "policy"}),
 }
 
@@ -820,7 +821,7 @@ def test_a_job_of_objects_can_be_read_back_where_they_have_names() -> None:
     methods = {"few": CotSC(samples=3), "react": React()}
     job = Job.of(HotpotQA(), methods, scripted(["x"]), limit=3, ids=("a", 1), limits=Limits(max_episodes=7))
     raw = json.loads(json.dumps(job.raw))
-    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7})
+    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7, "episode_draws": 2000})
     again = Job.parse(raw)
     assert (again.methods, again.worlds, again.settings.limits) == (
         job.methods,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
+from functools import partial
 
 import anyio
 import pytest
@@ -19,7 +21,7 @@ from runner.methods.react import React
 from runner.methods.react_then_cot_sc import ReactThenCotSC
 from runner.methods.standard import Standard
 from runner.models.base import Choice
-from runner.models.scripted import scripted
+from runner.models.scripted import Scripted, scripted
 from runner.outputs import RunFolder
 
 FIELDS = {
@@ -231,6 +233,136 @@ async def test_an_episode_that_raises_becomes_an_error_row_and_its_neighbours_fi
     assert row["scores"] == {} and row["task_id"] == "t2"
 
 
+async def test_as_many_episodes_run_at_once_as_the_job_allows_and_no_more(tmp_path):
+    peaks = []
+
+    async def watch(execution):
+        executions.append(execution)
+
+    async def slow(call):
+        while not executions:
+            await anyio.sleep(0.001)
+        await anyio.sleep(0.02)
+        peaks.append(executions[0].scheduler.in_flight)
+        return right(call)
+
+    executions = []
+    job = Job.of(Echo(count=40), Standard(), scripted(slow), limits={"max_episodes": 7})
+    found = await library.run(job, outputs=tmp_path, progress=watch)
+    assert statuses(found) == {"finished": 40}
+    assert max(peaks) == 7
+
+
+async def test_the_display_may_fail_and_the_run_goes_on(tmp_path):
+    async def watch(execution):
+        raise BrokenPipeError("nobody is there")
+
+    job = Job.of(Echo(count=3), Standard(), scripted(right))
+    found = await library.run(job, outputs=tmp_path, progress=watch)
+    assert found.status == "finished" and statuses(found) == {"finished": 3}
+
+
+async def test_a_method_that_samples_side_by_side_stops_its_cell_like_any_other(tmp_path):
+    class Both(Standard):
+        name = "both"
+
+        async def solve(self, ep):
+            async with anyio.create_task_group() as tasks:
+                for stream in ("a", "b"):
+                    tasks.start_soon(partial(ep.sample, "Say word0. Answer:", stream=stream))
+
+    def broke(call):
+        raise CellStopped("no credit")
+
+    found = await run(tmp_path, Echo(count=9), Both(), scripted(broke), limits={"max_episodes": 1})
+    assert found.status == "stopped" and len(list(found.trajectories)) == 1
+
+
+async def test_a_changed_task_is_named_and_refused_on_resume(tmp_path):
+    table = tmp_path / "table.jsonl"
+    table.write_text('{"id": "1", "question": "One and one?", "answer": "2"}\n')
+    raw = {
+        "models": {"policy": {"provider": "scripted", "replies": ["Answer: 2"]}},
+        "envs": {"qa": {"data": str(table), "answer": "number"}},
+        "methods": {"standard": {}},
+    }
+    found = await library.run(Job.parse(raw), outputs=tmp_path / "out", progress=False)
+    table.write_text('{"id": "1", "question": "One and two?", "answer": "3"}\n')
+    with pytest.raises(RunError, match=r"envs\.qa: task 1: its input or target differs"):
+        await library.resume(found.path, progress=False)
+
+
+async def test_rescoring_with_another_method_does_not_make_a_resume_accept_it(tmp_path):
+    found = await run(tmp_path, Echo(count=2), Standard(), scripted(right))
+    changed = Job.of(Echo(count=2), Standard(max_tokens=9), scripted(right))
+    await library.rescore(found.path, job=changed)
+    with pytest.raises(RunError, match="max_tokens"):
+        await library.resume(found.path, job=changed, progress=False)
+
+
+async def test_scoring_an_interrupted_run_leaves_it_interrupted(tmp_path):
+    async def watch(execution):
+        execution.interrupt()
+        execution.interrupt()
+
+    job = Job.of(Echo(count=9), Standard(), scripted(right, delay=0.2))
+    found = await library.run(job, outputs=tmp_path, progress=watch)
+    assert found.status == "interrupted"
+    found = await library.rescore(found.path, job=job)
+    assert found.status == "interrupted"
+
+
+async def test_a_resume_that_is_refused_changes_nothing(tmp_path):
+    raw = {
+        "models": {"policy": {"provider": "scripted", "replies": ["Answer: 2"]}},
+        "envs": {"hotpotqa": {}},
+        "limit": 2,
+        "methods": {"standard": {}},
+    }
+    found = await library.run(Job.parse(raw), outputs=tmp_path, progress=False)
+    before = (found.path / "run.json").read_bytes()
+    with pytest.raises(DataError, match="nope"):
+        await library.resume(found.path, overrides=['ids=["nope"]'], progress=False)
+    assert (found.path / "run.json").read_bytes() == before
+    await library.resume(found.path, progress=False)
+
+
+async def test_rows_keep_the_order_of_the_plan_when_methods_are_added(tmp_path):
+    first = {"a": Standard(), "c": CotSC(samples=2)}
+    found = await run(tmp_path, Echo(count=3), first, scripted(right))
+    more = {"a": Standard(), "b": React(), "c": CotSC(samples=2)}
+    job = Job.of(Echo(count=3), more, scripted(right))
+    found = await library.resume(found.path, job=job, progress=False)
+    order = [(row["index"], row["task_id"], row["method"]) for row in found.trajectories]
+    assert order == [(3 * t + k, f"t{t}", m) for t in range(3) for k, m in enumerate("abc")]
+
+
+async def test_a_parameter_that_was_refused_flags_the_rows(tmp_path):
+    class NoTemperature(Scripted):
+        async def call(self, call):
+            reply = await super().call(call)
+            sent = {key: value for key, value in reply.sent.items() if key != "temperature"}
+            return dataclasses.replace(reply, sent=sent)
+
+    model = NoTemperature(replies=["Answer: x", "Answer: y"])
+    found = await run(tmp_path, Echo(count=1), CotSC(samples=2), model)
+    (row,) = found.trajectories
+    assert row["flags"] == ["sent_without_temperature", "tied_vote"]
+
+
+async def test_a_damaged_row_is_set_aside_and_its_episode_run_again(tmp_path):
+    found = await run(tmp_path, Echo(count=3), Standard(), scripted(right))
+    file = found.path / "trajectories.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b'{"id": "half\n' + lines[2])
+    found = await library.resume(
+        found.path, job=Job.of(Echo(count=3), Standard(), scripted(right)), progress=False
+    )
+    assert [row["task_id"] for row in found.trajectories] == ["t0", "t1", "t2"]
+    assert found.manifest["totals"]["damaged_trajectory_lines"] == 1
+    assert (found.path / "damaged.jsonl").read_bytes() == b'{"id": "half\n'
+
+
 async def test_error_rows_are_run_again_on_resume_and_replaced(tmp_path):
     def failing(call):
         if "word1." in call.request.prompt:
@@ -276,6 +408,7 @@ async def test_an_observation_of_a_page_that_changed_is_read_from_the_ledger(tmp
 
     class Live(Echo):
         name = "live"
+        replay = "pure"
 
         def session(self, task):
             class Reads(EchoSession):
@@ -484,8 +617,10 @@ async def test_a_second_interrupt_stops_at_once_and_loses_nothing_answered(tmp_p
     async def never(call):
         if "word0." in call.request.prompt:
             return right(call)
+        while not executions:
+            await anyio.sleep(0.001)
         asked.append(call.scope)
-        if len(asked) >= 3:
+        if len(asked) == 3:
             execution = executions[0]
             execution.interrupt()
             execution.interrupt()
@@ -574,13 +709,78 @@ class Broken(Echo):
             yield task
 
 
-async def test_a_bad_row_far_down_ends_the_run_after_the_episodes_before_it(tmp_path):
+async def test_a_bad_row_is_found_before_anything_is_written(tmp_path):
+    with pytest.raises(DataError, match="row 3"):
+        await run(tmp_path, Broken(), Standard(), scripted(right))
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_bad_row_far_down_ends_the_run_and_keeps_the_episodes_before_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "CHECK_SECONDS", -1.0)  # as if reading so far had taken too long
     with pytest.raises(DataError, match="row 3"):
         await run(tmp_path, Broken(), Standard(), scripted(right))
     (folder,) = tmp_path.iterdir()
     found = library.load(folder)
     assert found.status == "failed" and "row 3" in found.manifest["error"]
-    assert statuses(found) == {"finished": 2}
+    assert set(statuses(found)) <= {"finished"} and len(list(found.trajectories)) <= 2
+
+
+async def test_an_episode_that_never_ends_is_given_up(tmp_path):
+    class Endless(Standard):
+        name = "endless"
+
+        async def solve(self, ep):
+            while True:
+                await ep.sample("Say word0. Answer:")
+
+    found = await run(tmp_path, Echo(count=1), Endless(), scripted(right), limits={"episode_draws": 50})
+    (row,) = found.trajectories
+    assert row["status"] == "error" and "episode_draws" in row["error"]["message"]
+    assert row["usage"]["calls"] == 50
+
+
+@pytest.mark.parametrize("wrong", ["tasks", "step", "score", "exit", "answer"])
+async def test_what_a_world_or_method_does_wrong_is_said_in_its_name(tmp_path, wrong):
+    class Wrong(Echo):
+        name = "wrong"
+
+        def tasks(self):
+            yield from super().tasks()
+            if wrong == "tasks":
+                yield {"id": "x"}
+
+        def score(self, task, answer):
+            return 1.0 if wrong == "score" else super().score(task, answer)
+
+        def session(self, task):
+            class Odd(EchoSession):
+                async def step(self, action):
+                    if wrong == "exit":
+                        raise SystemExit(3)
+                    return "text" if wrong == "step" else await super().step(action)
+
+            return Odd()
+
+    class Returns(React):
+        name = "returns"
+
+        async def solve(self, ep):
+            await super().solve(ep)
+            return "an answer" if wrong == "answer" else None
+
+    if wrong == "tasks":
+        with pytest.raises(DataError, match=r"envs\.wrong: tasks\(\) gave {'id': 'x'}"):
+            await run(tmp_path, Wrong(count=1), Returns(), scripted(right))
+        return
+    found = await run(tmp_path, Wrong(count=1), Returns(), scripted(right))
+    (row,) = found.trajectories
+    said = {
+        "step": "step() gave 'text'",
+        "score": "score() gave 1.0",
+        "exit": "SystemExit",
+        "answer": "ep.answer = ...",
+    }
+    assert row["status"] == "error" and said[wrong] in row["error"]["message"]
 
 
 async def test_an_empty_data_set_is_refused_before_anything_is_written(tmp_path):

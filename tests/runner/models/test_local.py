@@ -50,7 +50,7 @@ def pid_of(model: Local) -> int:
 
 async def until_gone(pid: int) -> None:
     with anyio.fail_after(30):
-        while alive(pid):  # noqa: ASYNC110
+        while alive(pid):
             await anyio.sleep(0.02)
 
 
@@ -191,7 +191,7 @@ async def test_a_cancelled_start_leaves_no_child(tmp_path: Path) -> None:
 
         tasks.start_soon(start)
         with anyio.fail_after(60):
-            while model._process is None:  # noqa: ASYNC110
+            while model._process is None:
                 await anyio.sleep(0.005)
         seen.append(model._process.pid)
         tasks.cancel_scope.cancel()

@@ -127,7 +127,7 @@ async def test_cancelled_calls_leak_no_connection() -> None:
 
             for _ in range(40):
                 tasks.start_soon(one)
-            while len(server.requests) < 40:  # noqa: ASYNC110
+            while len(server.requests) < 40:
                 await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
         for _ in range(20):
