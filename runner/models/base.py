@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.jsonl import clean_text
+from runner.models.prices import Price
 
 HASH_VERSION = 1
 """Part of every request hash; changes when what is hashed does."""
@@ -256,6 +257,12 @@ class Model(BaseModel):
     timeout: float = Field(
         600.0, gt=0, description="Seconds that one try may take, waiting for a place not counted."
     )
+
+    price: Price | None = Field(None, description="USD per million tokens; unset: the list price, if known.")
+
+    def cost(self, usage: Usage) -> float | None:
+        """What tokens cost, in USD; None where the price is not known."""
+        return None if self.price is None else self.price.of(usage)
 
     @property
     def identity(self) -> str:

@@ -9,21 +9,36 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import Field, PrivateAttr, field_validator
+from anyio import to_thread
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Model
+from runner.models.base import Model, Usage, Window
 from runner.models.failures import classify
-from runner.models.transport import HttpxTransport, Transport, is_local
+from runner.models.prices import listed
+from runner.models.providers import TABLE, Service, at, named, service_for, windows
+from runner.models.transport import HttpxTransport, Response, Transport, is_local
 
 SEED_BITS = 0x7FFF_FFFF
 """Seeds are sent as 31 bits: some servers read 32 (llama.cpp takes 2**32 - 1 as "random")."""
 CHARS_PER_TOKEN = 4
 """For estimates where a server counts nothing (English text; OpenAI's rule of thumb)."""
+
+
+CONTINUE = "Go on exactly from where this text ends, without repeating any of it:\n"
+"""What asks for a continuation where a last assistant turn is refused (OpenAI; Claude 4.6 and later)."""
+
+
+class Answer(NamedTuple):
+    """A reply's JSON object, the seconds it took, and what its headers say of limits."""
+
+    data: dict[str, Any]
+    seconds: float
+    windows: tuple[Window, ...]
 
 
 class HttpModel(Model):
@@ -38,6 +53,12 @@ class HttpModel(Model):
     one after another; each is raised once.
     """
 
+    service: str = Field(
+        "", description="Whose manners it has (groq, vllm, ...; see providers.py); unset: told by base_url."
+    )
+    supports: dict[str, Any] = Field(
+        default_factory=dict, description="Single cells of that service's row that are otherwise here."
+    )
     base_url: str = Field("", description="Address of the API, up to and including the version.")
     key_env: str = Field("", description="Name of the environment variable that holds the API key.")
     headers: dict[str, str] = Field(default_factory=dict, description="Further HTTP headers.")
@@ -52,6 +73,33 @@ class HttpModel(Model):
     _own: bool = PrivateAttr(False)
     _key: str = PrivateAttr("")
     _refused: set[str] = PrivateAttr(default_factory=set)
+    _row: Service | None = PrivateAttr(None)
+
+    own_service: ClassVar[str] = ""
+    """Whose manners such a model has wherever it is, if the job does not name another's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_service_has_it(cls, settings: Any) -> Any:
+        """Address and key of a service that is named, and the key of one that is told by its address: a key
+        never goes to another service than its own because a job left out one line."""
+        if not isinstance(settings, dict):
+            return settings
+        service, base_url = settings.get("service", ""), settings.get("base_url", "")
+        if not isinstance(service, str) or not isinstance(base_url, str):
+            return settings  # the fields' own checks say so
+        if not service and not base_url:
+            return settings
+        if service and service not in TABLE:
+            return settings  # here, too
+        row = TABLE[service] if service else at(base_url)
+        if service and not base_url:
+            if not row.base_url:
+                raise ValueError(f"service {service!r} has no address of its own; set base_url")
+            settings = {**settings, "base_url": row.base_url}
+        if row.key_env is not None and "key_env" not in settings:
+            settings = {**settings, "key_env": row.key_env}
+        return settings
 
     @field_validator("base_url")
     @classmethod
@@ -60,6 +108,31 @@ class HttpModel(Model):
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
             raise ValueError(f"base_url must look like https://host/v1, got {value!r}")
         return value
+
+    @field_validator("service")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        return named(value).name if value else value
+
+    @model_validator(mode="after")
+    def _has_such_cells(self) -> Self:
+        self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        return self
+
+    @property
+    def row(self) -> Service:
+        """What the service supports, renames, refuses and charges (see providers.py)."""
+        if self._row is None:  # made without being validated
+            self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        return self._row
+
+    def cost(self, usage: Usage) -> float | None:
+        """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one."""
+        if self.price is not None:
+            return self.price.of(usage)
+        if self.row.prices == "" or is_local(urlsplit(self.base_url).hostname or ""):
+            return 0.0
+        return None if self.row.prices is None else listed(usage, self.model, self.row.prices)
 
     @property
     def identity(self) -> str:
@@ -93,6 +166,7 @@ class HttpModel(Model):
     async def open(self, cache: Path) -> None:
         """Raises `CellStopped` if the key is missing, `JobError` if a proxy setting cannot be used."""
         self._key = self._key or self._find_key()
+        await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self._transport is None:
             transport = HttpxTransport(connections=self.in_flight or self.default_in_flight)
             transport.route(self._url("/"))
@@ -129,13 +203,11 @@ class HttpModel(Model):
         base, _, query = self.base_url.partition("?")
         return f"{base.rstrip('/')}{path}{'?' + query if query else ''}"
 
-    async def post(
-        self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()
-    ) -> tuple[dict[str, Any], float]:
-        """POST `body` as JSON; the JSON object of the reply, and the seconds it took.
+    async def post(self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()) -> Answer:
+        """POST `body` as JSON.
 
         `fixed` names the fields that the job asks for in so many words: those are never left out. Raises
-        what `classify` makes of a failure, also of one inside a 200 (OpenRouter).
+        what `classify` makes of a failure, also of one inside a 200 (OpenRouter), with its `windows` set.
         """
         if self._transport is None:
             raise RuntimeError(f"{self.where}: call open() first")
@@ -150,10 +222,25 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await self._transport.send(self._url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
+        told = windows(response.headers, self.row, time.time())
+        try:
+            return Answer(self._read(response, body, fixed), seconds, told)
+        except ModelError as error:
+            error.windows = told
+            raise
+
+    def _read(self, response: Response, body: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:
+        """The JSON object of a reply. Raises what a failure means."""
 
         def failed(status: int) -> ModelError:
             error = classify(
-                status, response.headers, response.body, time.time(), where=self.where, secret=self._key
+                status,
+                response.headers,
+                response.body,
+                time.time(),
+                where=self.where,
+                secret=self._key,
+                daily=self.row.daily,
             )
             error.billed = error.billed or response.status == 200
             if not isinstance(error, Unsupported) or (
@@ -175,18 +262,60 @@ class HttpModel(Model):
             raise Transient(f"{self.where}: answered with {what}{hint}", billed=start == b"{", status=200)
         if data.get("error"):
             raise failed(status_within(data["error"]))
-        return data, seconds
+        return data
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
         """Leave out what the server refused in `body` from now on. False if that would change nothing."""
-        if self.optional.get(parameter) not in body:
+        if parameter == "prefill":
+            messages = body.get("messages")
+            if not messages or messages[-1].get("role") != "assistant":
+                return False
+        elif self.field_of(parameter) not in body:
             return False
         self._refused.add(parameter)
         return True
 
+    def field_of(self, parameter: str) -> str | None:
+        """The body field that carries an optional parameter."""
+        return self.optional.get(parameter)
+
     def allows(self, parameter: str) -> bool:
         """Whether the server has not refused `parameter` yet."""
         return parameter not in self._refused
+
+    def leave_out(self, asked: Collection[str], fixed: Collection[str] = ()) -> None:
+        """Leave out, of the optional parameters that a call asks for, one that the service is known not to take
+        for this model. Raises `Unsupported` for it, as if the server had said so: once each, so that what a
+        run does not get is told in the same way wherever it is found out."""
+        lacking = self.lacking & set(asked) - self._refused - set(fixed)
+        for parameter in sorted(lacking):
+            self._refused.add(parameter)
+            raise Unsupported(
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                parameter,
+            )
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        return self.row.lacks(self.model)
+
+
+def in_words(messages: list[dict[str, Any]]) -> str:
+    """Make of a last assistant message a user's, which asks for its continuation; returns its text, which the
+    reply may repeat before it goes on."""
+    prefix = str(messages.pop()["content"])
+    ask = {"role": "user", "content": CONTINUE + prefix}
+    if messages and messages[-1]["role"] == "user":
+        ask["content"] = f"{messages.pop()['content']}\n\n{ask['content']}"
+    messages.append(ask)
+    return prefix
+
+
+def without_prefix(text: str, prefix: str) -> str:
+    """What follows `prefix` in a reply that repeats it; else the reply."""
+    if prefix and text.lstrip().startswith(prefix.strip()):
+        return text.lstrip().removeprefix(prefix.strip())
+    return text
 
 
 _STATUS_OF_WORD = (
