@@ -9,7 +9,8 @@ from pydantic import Field
 
 from runner.errors import CellStopped, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
-from runner.models.http import HttpModel, count, estimated, in_words, without_prefix
+from runner.models.bodies import count, estimated, in_words, without_prefix
+from runner.models.http import HttpModel
 from runner.models.openai import parts
 
 VERSION = "2023-06-01"
@@ -49,6 +50,8 @@ class Anthropic(HttpModel):
         return {**key, "anthropic-version": VERSION}
 
     async def call(self, call: Call) -> Reply:
+        if self.endpoints:
+            return await self.lines()[0][0].call(call)
         request = call.request
         if request.kind == "completion":
             raise CellStopped(f"{self.where}: there are no raw completions; set api = 'chat' in the job")

@@ -274,6 +274,10 @@ class Model(BaseModel):
         """Calls at once where the job says nothing."""
         return 64
 
+    def lines(self) -> Sequence[tuple[Model, float]]:
+        """The endpoints that can answer, each a model of its own with a gate of its own, and their weights."""
+        return [(self, 1.0)]
+
     async def open(self, cache: Path) -> None:
         """Get ready: a client, a child process. `cache` is a folder that outlives runs."""
 

@@ -10,16 +10,9 @@ from pydantic import Field, PrivateAttr
 
 from runner.errors import CellStopped, ModelError, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
+from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
-from runner.models.http import (
-    SEED_BITS,
-    HttpModel,
-    count,
-    estimated,
-    in_words,
-    status_within,
-    without_prefix,
-)
+from runner.models.http import SEED_BITS, HttpModel
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
@@ -67,6 +60,8 @@ class OpenAI(HttpModel):
     _limit_field: str = PrivateAttr("")
 
     async def call(self, call: Call) -> Reply:
+        if self.endpoints:
+            return await self.lines()[0][0].call(call)
         request = call.request
         fixed = {*self.extra_body, *dict(request.params.extra)}
         self._check(request, fixed)
