@@ -48,6 +48,7 @@ class Budget:
         self._began = monotonic()
         self._begun = 0
         self._ended = self._ends()
+        self._unpriced = ledger.unpriced
 
     @property
     def seconds(self) -> float:
@@ -76,6 +77,11 @@ class Budget:
     def check(self) -> None:
         """Raises BudgetSpent, with the line that a person reads, if one of the limits is reached."""
         limits, ledger = self.limits, self.ledger
+        if limits.max_usd is not None and ledger.unpriced > self._unpriced:
+            raise BudgetSpent(
+                "limits.max_usd cannot be kept: a reply came without its price (a model of your own sets "
+                "`cost_usd=self.cost(usage)`); mend that, or take max_usd out, and resume"
+            )
         tokens = ledger.paid.prompt + ledger.paid.completion
         coming = self.in_flight / ledger.replies if ledger.replies else 0.0
         if (most := limits.max_usd) is not None and ledger.paid_usd * (1 + coming) >= most - NOTHING:

@@ -122,6 +122,8 @@ class Execution:
 
     async def run(self, watch: Callable[[Execution], Any] | None = None) -> None:
         """Run to the end. `watch(self)`, if given, is an async function that runs beside it, to show it."""
+        if self.job.settings.limits.max_usd is not None and self.ledger.unpriced:
+            self.folder.log(f"{self.ledger.unpriced} earlier replies have no price and are not in max_usd")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             self._configs = await to_thread.run_sync(self.job.configs)
