@@ -195,9 +195,9 @@ class Local(Model):
             raise
         client = OpenAI(
             model=self.model,
+            service="llama.cpp",
             base_url=f"{address}/v1",
             key_env="",
-            max_stops=64,
             timeout=self.timeout,
             in_flight=self.slots,
         )

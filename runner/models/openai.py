@@ -164,7 +164,7 @@ class OpenAI(HttpModel):
     def _repeated(self, request: Request) -> str:
         """The text that a reply may repeat before it goes on."""
         last = request.turns[-1]
-        if last.role != "assistant" or (self._continues() and not self.row.prefix_turn):
+        if last.role != "assistant" or (self._continues() and not self.row.prefix_repeated):
             return ""
         return str(last.text)
 

@@ -75,6 +75,8 @@ class Service:
     """Set on that turn."""
     prefix_body: Fields = ()
     """Set in the body."""
+    prefix_repeated: bool = False
+    """Whether its reply begins with that turn's text."""
     prefix_path: str = ""
     """Only an address that ends so continues it."""
 
@@ -203,6 +205,7 @@ _ROWS = (
         temperatures=(0.0, 1.5),
         completions=False,  # fill-in-the-middle only
         prefix_turn=(("prefix", True),),  # [M]
+        prefix_repeated=True,  # [M]
         told=(
             Told("requests", MINUTE, "x-ratelimit-limit-req-minute", "x-ratelimit-remaining-req-minute"),
             Told("tokens", MINUTE, "x-ratelimit-limit-tokens-minute", "x-ratelimit-remaining-tokens-minute"),
@@ -290,6 +293,7 @@ _ROWS = (
         "llama.cpp",
         key_env="",
         n=1,  # it counts the tokens of the first choice only
+        prefix_repeated=True,
         chat_logprobs=(("logprobs", True), ("top_logprobs", 1)),
         raw_logprobs=(("n_probs", 1),),
         stops=64,

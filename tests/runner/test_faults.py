@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def told(run: Any) -> dict[str, Any]:
 
 async def spoilt_run(
     folder: Path, api: str, episodes: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> dict[str, Any]:
     """A run without faults and one with: the same episodes, and a ledger that accounts for every try."""
     monkeypatch.setattr(random, "uniform", lambda low, high: low + 0.01 * (high - low))
     async with FakeOpenAI(pure_answer) as server:
@@ -115,6 +116,20 @@ async def spoilt_run(
     assert set(drawn) == wanted, "none lost"
     assert sum(faults.served.values()) == pytest.approx(SHARE * len(server.requests), rel=0.25)
     assert len(faults.served) > 0.8 * len(faults.kinds), "nearly every kind was met"
+    return {
+        "episodes": episodes,
+        "tries": len(begun),
+        "replies": kinds["reply"],
+        "failed": len(failed),
+        "kinds_met": len(faults.served),
+        "faults": dict(faults.served.most_common()),
+    }
+
+
+def full(episodes: int = 2001) -> dict[str, Any]:
+    """The long proof: `python -m tests.full faults`."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        return anyio.run(spoilt_run, Path(folder), "completions", episodes, 11, patch)
 
 
 @pytest.mark.parametrize(("api", "seed"), [("completions", 3), ("chat", 4)])

@@ -292,6 +292,16 @@ async def test_a_last_assistant_turn_is_continued_in_the_services_way(
     assert {key: sent[key] for key in body} == body
 
 
+@pytest.mark.parametrize(("service", "text"), [("llama.cpp", " I see."), ("vllm", "Thought 1: I see.")])
+async def test_a_prefix_that_a_service_repeats_is_taken_off(
+    service: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(completion(["Thought 1: I see."], {}, chat=True))
+    model = await served(OpenAI, server, tmp_path, monkeypatch, service=service, base_url="https://x.test/v1")
+    reply = await model.call(Call(request(USER, Turn("assistant", Text("Thought 1:")))))
+    assert reply.choices[0].text == text
+
+
 @pytest.mark.parametrize(
     "settings",
     [
