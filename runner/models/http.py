@@ -59,6 +59,14 @@ class Endpoint(BaseModel):
     weight: float = Field(1.0, gt=0, description="Its share of the calls, relative to the others'.")
 
 
+def _addresses(endpoints: Any) -> list[str]:
+    """The endpoints' addresses as a job gives them, "" where one has none."""
+    if not isinstance(endpoints, list | tuple):
+        return []
+    found = [e.get("base_url") if isinstance(e, dict) else getattr(e, "base_url", None) for e in endpoints]
+    return [address if isinstance(address, str) else "" for address in found]
+
+
 class HttpModel(Model):
     """Base of models behind an HTTP API. `open` before the first call, `close` after the last.
 
@@ -116,6 +124,10 @@ class HttpModel(Model):
         service, base_url = settings.get("service", ""), settings.get("base_url", "")
         if not isinstance(service, str) or not isinstance(base_url, str):
             return settings  # the fields' own checks say so
+        every = _addresses(settings.get("endpoints"))
+        if not base_url and every and all(every):  # a list of addresses needs no other one beside it
+            base_url = every[0]
+            settings = {**settings, "base_url": base_url}
         if not service and not base_url:
             return settings
         if service and service not in TABLE:

@@ -140,6 +140,18 @@ def test_endpoints_shape_no_episode_and_come_from_a_job_file(tmp_path: Path) -> 
     assert again.model_dump() == jobs[1].models["big"].model_dump()
 
 
+def test_a_list_of_addresses_needs_no_other_one() -> None:
+    many: Any = [{"base_url": "http://gpu1:8000/v1"}, {"base_url": "http://gpu2:8000/v1"}]
+    model = OpenAI(model="m", service="vllm", endpoints=many)
+    assert [(line.base_url, line.row.name, line.key_env) for line, _ in model.lines()] == [  # type: ignore[attr-defined]
+        ("http://gpu1:8000/v1", "vllm", ""),
+        ("http://gpu2:8000/v1", "vllm", ""),
+    ]
+    for wrong in ([7], "x", [{"base_url": 7}]):
+        with pytest.raises(ValidationError):
+            OpenAI(model="m", endpoints=wrong)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"base_url": "localhost:8000"}, {"weight": 0}, {"url": "http://x/v1"}, {"weight": float("inf")}]
 )
