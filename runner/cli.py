@@ -14,6 +14,7 @@ import click
 INTERRUPTED = 130
 CELLS_STOPPED = 4
 SOME_ERRORS = 1
+BUDGET_SPENT = 5
 
 OVERRIDES = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE",
@@ -144,7 +145,9 @@ def status(folder: Path, as_json: bool) -> None:
         )
     for cell, why in manifest.get("stopped_cells", {}).items():
         click.echo(f"stopped: {cell}: {why}")
-    if found.status in ("interrupted", "stopped", "died", "failed"):
+    if spent := manifest.get("budget"):
+        click.echo(spent)
+    if found.status in ("interrupted", "budget", "stopped", "died", "failed"):
         click.echo(f"go on with: overnight resume {found.path}")
 
 
@@ -277,6 +280,9 @@ def _finish(run: Any) -> None:
     if run.status == "interrupted":
         click.echo(f"interrupted; go on with: overnight resume {run.path}", err=True)
         _leave(INTERRUPTED)
+    if run.status == "budget":
+        click.echo(f"{manifest['budget']}: overnight resume {run.path} --set limits.NAME=VALUE", err=True)
+        sys.exit(BUDGET_SPENT)
     if run.status == "stopped":
         click.echo(f"when that is mended, go on with: overnight resume {run.path}", err=True)
         sys.exit(CELLS_STOPPED)

@@ -74,3 +74,7 @@ class Filtered(EpisodeFailed):
 
 class CellStopped(ModelError):
     """No request of this cell will be answered until a person acts: no credit, wrong key, unknown model."""
+
+
+class BudgetSpent(CellStopped):
+    """The run has spent what its job lets it spend: no call begins any more, and the run ends in order."""

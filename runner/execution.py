@@ -16,8 +16,9 @@ from anyio import to_thread
 
 from envs.base import WorldError
 from envs.data import cache_folder
+from runner.budget import Budget
 from runner.episode import Ended, Episode, Place, Restart
-from runner.errors import CellStopped, ModelError, OvernightError
+from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError
 from runner.job import Cell, Job, Planned
 from runner.ledger import Ledger
 from runner.methods.base import Method
@@ -67,9 +68,12 @@ class Execution:
         self.stopped: dict[Cell, str] = {}
         """Cells that ended early, and the one line that says why and what to do."""
         self.ledger = Ledger(folder.path / "ledger.jsonl")
+        earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
+        self.budget = Budget(job.settings.limits, self.ledger, earlier)
+        self.spent: str | None = None
+        """The one line that says which budget ended the run."""
         self.passages = {
-            name: Passage(name, model, self._failed, self.ledger.write_begin)
-            for name, model in job.models.items()
+            name: Passage(name, model, self._failed, self._begin) for name, model in job.models.items()
         }
         self.sampler: Sampling
         self._configs: Any = None
@@ -88,14 +92,46 @@ class Execution:
         if self.interrupted > 1:
             self._cancel.cancel()
 
+    def _begin(self, call: Call) -> None:
+        """A try is about to be made: while there is budget for it, and not without a line in the ledger."""
+        try:
+            self.budget.begin()
+        except BudgetSpent as error:
+            self._end_of_budget(error)
+            raise
+        self.ledger.write_begin(call)
+
+    def _end_of_budget(self, error: BudgetSpent) -> None:
+        """No new episodes and no new calls; those in flight finish."""
+        if self.spent is None:
+            self.spent = str(error)
+            self.folder.log(self.spent)
+            self.scheduler.drain()
+            for passage in self.passages.values():
+                passage._stop(error)
+
+    async def _keep_time(self) -> None:
+        """The hours end the run also while nothing but waiting goes on."""
+        while (left := self.budget.seconds_left) is not None:
+            await anyio.sleep(min(left, 60.0))
+            try:
+                self.budget.check_hours()
+            except BudgetSpent as error:
+                self._end_of_budget(error)
+                return
+
     async def run(self, watch: Callable[[Execution], Any] | None = None) -> None:
         """Run to the end. `watch(self)`, if given, is an async function that runs beside it, to show it."""
+        if self.job.settings.limits.max_usd is not None and self.ledger.unpriced:
+            self.folder.log(f"{self.ledger.unpriced} earlier replies have no price and are not in max_usd")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             self._configs = await to_thread.run_sync(self.job.configs)
             async with self._open() as self.sampler, anyio.create_task_group() as beside:
                 beside.start_soon(self._keep_synced)
                 beside.start_soon(self._count)
+                if not self.readback:
+                    beside.start_soon(self._keep_time)
                 if watch is not None:
                     beside.start_soon(self._watched, watch)
                 try:
@@ -181,6 +217,9 @@ class Execution:
                     status = failure.status
                 else:
                     error = failure
+                if isinstance(failure, BudgetSpent) or (failure is error and str(failure) == self.spent):
+                    self.counts.skipped += 1  # not whole, and no error: a resume goes on with it
+                    return
                 if isinstance(failure, CellStopped):
                     self._stop(planned.cell, str(failure))
                 elif not isinstance(failure, (Ended, ModelError)):
@@ -262,6 +301,7 @@ class Execution:
         """Episodes and what was paid, over all processes that worked on this run."""
         return {
             "planned": self.counts.total,
+            "seconds": round(self.budget.earlier if self.readback else self.budget.seconds, 1),
             "done_before": self.counts.already,
             "done": self.counts.done,
             "errors": self.counts.errors,

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from envs.base import DataError, Task, World, WorldError
 from runner import identity, registry
+from runner.budget import Limits
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -23,17 +24,6 @@ from runner.models.base import Model
 from runner.registry import word_of
 
 T = TypeVar("T", World, Method, Model)
-
-
-class Limits(BaseModel):
-    """What bounds a run. All of these may change between a run and its resume."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    max_episodes: int = Field(200, gt=0, description="Episodes in flight at once.")
-    episode_draws: int = Field(
-        2000, gt=0, description="Replies and actions of one episode, after which it is given up as an error."
-    )
 
 
 class Settings(BaseModel):

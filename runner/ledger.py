@@ -134,6 +134,11 @@ class Ledger:
         self.paid, self.paid_usd = paid, usd
         self.unpriced += cost_usd is None
 
+    @property
+    def replies(self) -> int:
+        """Replies on record."""
+        return self._replies
+
     # -- draws -----------------------------------------------------------------------------------------
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
         """The draw with this key, None if it was never drawn."""

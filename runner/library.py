@@ -16,6 +16,7 @@ import orjson
 from anyio import to_thread
 
 from runner import registry
+from runner.budget import check_prices
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, now, run_path
@@ -143,8 +144,9 @@ def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) ->
 
 
 def _preflight(job: Job) -> None:
-    """Meet missing files, empty data sets and bad rows before a folder is made: all rows of a data set that is
-    read in no time, the first of a large one (whose others are checked while the run begins)."""
+    """Meet missing files, empty data sets, bad rows and unknown prices before a folder is made: all rows of a
+    data set that is read in no time, the first of a large one (whose others are checked while the run begins)."""
+    check_prices(job.settings.limits, job.models)
     until = monotonic() + CHECK_SECONDS
     for env in job.worlds:
         for task in job.tasks(env):
@@ -216,6 +218,8 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 status = "died" if status == "running" else status
             elif status == "finished" and execution.interrupted:
                 status = "interrupted"
+            elif status == "finished" and execution.spent:
+                status = "budget"
             elif status == "finished" and why:
                 status = "stopped"
             damaged = folder.compact(execution.moved)
@@ -226,6 +230,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 ended=now(),
                 totals=totals,
                 stopped_cells=why,
+                budget=before.get("budget") if readback else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
             folder.write_summary({"status": status, "totals": totals, **load(path).summary})

@@ -20,7 +20,7 @@ from runner.jsonl import Appender, clean, dumps, rows, scan, write_atomically
 
 SCHEMA = 1
 """Version of `run.json`."""
-PACKAGES = ("overnight", "anyio", "httpx", "aiolimiter", "orjson", "pydantic", "xllamacpp")
+PACKAGES = ("overnight", "anyio", "httpx", "aiolimiter", "orjson", "pydantic", "genai-prices", "xllamacpp")
 INDENT = orjson.OPT_INDENT_2  # keys in their own order: the order of a job's tables is the plan's
 
 

@@ -9,14 +9,12 @@ from pydantic import Field
 
 from runner.errors import CellStopped, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
-from runner.models.http import HttpModel, count, estimated
+from runner.models.bodies import count, estimated, in_words, without_prefix
+from runner.models.http import HttpModel
 from runner.models.openai import parts
 
 VERSION = "2023-06-01"
 """Of the API; the only one there is."""
-CONTINUE = "Go on exactly from where this text ends, without repeating any of it:\n"
-"""What asks for a continuation where a last assistant turn is refused (Claude 4.6 and later)."""
-
 _FINISH: Mapping[str, Finish] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -35,6 +33,7 @@ class Anthropic(HttpModel):
     """
 
     provider: ClassVar[str] = "anthropic"
+    own_service: ClassVar[str] = "anthropic"
     optional: ClassVar[Mapping[str, str]] = {
         "temperature": "temperature",
         "top_p": "top_p",
@@ -51,19 +50,29 @@ class Anthropic(HttpModel):
         return {**key, "anthropic-version": VERSION}
 
     async def call(self, call: Call) -> Reply:
+        if self.endpoints:
+            return await self.lines()[0][0].call(call)
         request = call.request
         if request.kind == "completion":
             raise CellStopped(f"{self.where}: there are no raw completions; set api = 'chat' in the job")
         body, sent, prefix = self.body(request)
-        data, seconds = await self.post(
-            "/messages", body, fixed={*self.extra_body, *dict(request.params.extra)}
-        )
+        fixed = {*self.extra_body, *dict(request.params.extra)}
+        asked = {name for name, field in self.optional.items() if field in body}
+        if body["messages"][-1]["role"] == "assistant":
+            asked.add("prefill")
+        self.leave_out(asked, fixed)
+        data, seconds, windows = await self.post("/messages", body, fixed=fixed)
         if not isinstance(data.get("content"), list):
-            raise Transient(f"{self.where}: a reply without content", billed=True, status=200)
+            error = Transient(f"{self.where}: a reply without content", billed=True, status=200)
+            error.windows = windows
+            raise error
         choice = _choice(data, request, prefix)
+        usage = _usage(data, request, choice)
         return Reply(
             choices=[choice],
-            usage=_usage(data, request, choice),
+            usage=usage,
+            cost_usd=self.cost(usage),
+            windows=windows,
             sent=sent,
             endpoint=self.endpoint,
             provider_id=data["id"] if isinstance(data.get("id"), str) else None,
@@ -76,7 +85,8 @@ class Anthropic(HttpModel):
         params = request.params
         sampling: dict[str, Any] = {"max_tokens": params.max_tokens}
         if self.allows("temperature"):
-            sampling["temperature"] = min(params.temperature, 1.0)
+            low, high = self.row.temperatures
+            sampling["temperature"] = min(max(params.temperature, low), high)
         if params.top_p is not None and self.allows("top_p"):
             sampling["top_p"] = params.top_p
         stops = [stop for stop in params.stop if stop.strip()]
@@ -95,11 +105,7 @@ class Anthropic(HttpModel):
         if messages[-1]["role"] == "assistant":
             messages[-1]["content"] = messages[-1]["content"].rstrip()  # blanks at the end are refused
             if not self.allows("prefill"):
-                prefix = messages.pop()["content"]
-                ask = {"role": "user", "content": CONTINUE + prefix}
-                if messages and messages[-1]["role"] == "user":
-                    ask["content"] = f"{messages.pop()['content']}\n\n{ask['content']}"
-                messages.append(ask)
+                prefix = in_words(messages)
                 sent["prefill"] = "instruction"
         body = {
             "model": self.model,
@@ -109,20 +115,10 @@ class Anthropic(HttpModel):
         }
         return body, sent, prefix
 
-    def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
-        if parameter != "prefill":
-            return super().adapt(parameter, body)
-        if body["messages"][-1]["role"] != "assistant":
-            return False
-        self._refused.add(parameter)
-        return True
-
 
 def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
     text, thoughts = parts(data["content"])
-    if prefix and text.lstrip().startswith(prefix):
-        text = text.lstrip().removeprefix(prefix)
-    text, cut = cut_at_stop(text, request.params.stop)
+    text, cut = cut_at_stop(without_prefix(text, prefix), request.params.stop)
     finish = _FINISH.get(str(data.get("stop_reason")), "other")
     return Choice(text=text, finish="stop" if cut else finish, reasoning=thoughts or None)
 

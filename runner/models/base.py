@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.jsonl import clean_text
+from runner.models.prices import Price
 
 HASH_VERSION = 1
 """Part of every request hash; changes when what is hashed does."""
@@ -257,6 +258,12 @@ class Model(BaseModel):
         600.0, gt=0, description="Seconds that one try may take, waiting for a place not counted."
     )
 
+    price: Price | None = Field(None, description="USD per million tokens; unset: the list price, if known.")
+
+    def cost(self, usage: Usage) -> float | None:
+        """What tokens cost, in USD; None where the price is not known."""
+        return None if self.price is None else self.price.of(usage)
+
     @property
     def identity(self) -> str:
         """What the request hash says of the model: its name, or the SHA-256 of its weights."""
@@ -266,6 +273,10 @@ class Model(BaseModel):
     def default_in_flight(self) -> int:
         """Calls at once where the job says nothing."""
         return 64
+
+    def lines(self) -> Sequence[tuple[Model, float]]:
+        """The endpoints that can answer, each a model of its own with a gate of its own, and their weights."""
+        return [(self, 1.0)]
 
     async def open(self, cache: Path) -> None:
         """Get ready: a client, a child process. `cache` is a folder that outlives runs."""

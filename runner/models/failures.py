@@ -99,11 +99,12 @@ def classify(
     *,
     where: str = "the model",
     secret: str = "",
+    daily: str = "",
 ) -> ModelError:
     """The error that a reply with `status` stands for.
 
     `now` is the time in epoch seconds; `where` names model and endpoint for the message; `secret` never
-    appears in it.
+    appears in it. `daily` is the service's own pattern of a daily quota's words.
     """
     said = read(body)
     wait = retry_after(headers, body, now)
@@ -123,7 +124,7 @@ def classify(
             "no credit left, or a spending limit reached", "Add credit or raise the limit, then resume."
         )
     if status == 429:
-        return _too_many(said, wait, text)
+        return _too_many(said, wait, text, daily)
     if _CONTEXT.search(said.all):
         return ContextOverflow(text("the prompt does not fit the model's context", ""), status=status)
     if status in {400, 403, 422, 451} and _FILTER.search(said.all):
@@ -146,7 +147,7 @@ def classify(
     return EpisodeFailed(text("the request was refused", ""), status=status)
 
 
-def _too_many(said: Said, wait: float | None, text: Callable[[str, str], str]) -> ModelError:
+def _too_many(said: Said, wait: float | None, text: Callable[[str, str], str], daily: str = "") -> ModelError:
     """429 is three things: wait a little, wait for hours, or never."""
     if _NO_QUOTA.search(said.message):
         message = text(
@@ -159,7 +160,11 @@ def _too_many(said: Said, wait: float | None, text: Callable[[str, str], str]) -
     if _TOO_LARGE.search(said.message):
         return EpisodeFailed(text("one request is larger than the limit for a minute", ""), status=429)
     long = wait is not None and wait > PARKED
-    if long or _DAILY_QUOTA_ID.search(said.codes) or (wait is None and _DAILY.search(said.all)):
+    if (
+        long
+        or _DAILY_QUOTA_ID.search(said.codes)
+        or (wait is None and (_DAILY.search(said.all) or (daily and re.search(daily, said.all, re.I))))
+    ):
         when = f"in {wait / 3600:.1f} h" if long and wait is not None else "when it is renewed"
         return CellStopped(text("a daily quota is used up", f"Resume {when}."), status=429)
     return Transient(text("too many requests", ""), retry_after=wait, status=429)

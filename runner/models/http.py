@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import Field, PrivateAttr, field_validator
+from anyio import to_thread
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Model
+from runner.models.base import Model, Usage, Window
+from runner.models.bodies import load_json, status_within
 from runner.models.failures import classify
-from runner.models.transport import HttpxTransport, Transport, is_local
+from runner.models.prices import listed
+from runner.models.providers import TABLE, Service, at, named, service_for, windows
+from runner.models.transport import HttpxTransport, Response, Transport, is_local
 
 SEED_BITS = 0x7FFF_FFFF
 """Seeds are sent as 31 bits: some servers read 32 (llama.cpp takes 2**32 - 1 as "random")."""
-CHARS_PER_TOKEN = 4
-"""For estimates where a server counts nothing (English text; OpenAI's rule of thumb)."""
+
+
+class Answer(NamedTuple):
+    """A reply's JSON object, the seconds it took, and what its headers say of limits."""
+
+    data: dict[str, Any]
+    seconds: float
+    windows: tuple[Window, ...]
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError(f"base_url must look like https://host/v1, got {value!r}")
+    return value
+
+
+class Endpoint(BaseModel):
+    """One of several places, or keys, of the same model. What is unset is the model's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    base_url: Annotated[str, AfterValidator(_address)] | None = Field(None, description="Its address.")
+    key_env: str | None = Field(None, description="Environment variable that holds its key.")
+    weight: float = Field(1.0, gt=0, description="Its share of the calls, relative to the others'.")
+
+
+def _addresses(endpoints: Any) -> list[str]:
+    """The endpoints' addresses as a job gives them, "" where one has none."""
+    if not isinstance(endpoints, list | tuple):
+        return []
+    found = [e.get("base_url") if isinstance(e, dict) else getattr(e, "base_url", None) for e in endpoints]
+    return [address if isinstance(address, str) else "" for address in found]
 
 
 class HttpModel(Model):
@@ -36,10 +77,25 @@ class HttpModel(Model):
     A request parameter that the server refuses is left out of all later calls of this instance; the call
     that found out raises `Unsupported`, and its caller makes it again at once. A server may refuse several,
     one after another; each is raised once.
+
+    With `endpoints`, the model is all of them: `lines` are what is called, each with its own key, connections
+    and refusals; `open` and `close` reach all. Its identity, and so every request's hash, is the same wherever
+    it is answered. A call of the model itself goes to the first.
     """
 
+    service: str = Field(
+        "", description="Whose manners it has (groq, vllm, ...; see providers.py); unset: told by base_url."
+    )
+    supports: dict[str, Any] = Field(
+        default_factory=dict, description="Single cells of that service's row that are otherwise here."
+    )
     base_url: str = Field("", description="Address of the API, up to and including the version.")
     key_env: str = Field("", description="Name of the environment variable that holds the API key.")
+    endpoints: list[Endpoint] = Field(
+        default_factory=list,
+        description="Several addresses or keys of this model, each with limits of its own: "
+        "[{base_url = '...', key_env = '...', weight = 2}, ...].",
+    )
     headers: dict[str, str] = Field(default_factory=dict, description="Further HTTP headers.")
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Further fields of the request body, sent as they are."
@@ -52,14 +108,71 @@ class HttpModel(Model):
     _own: bool = PrivateAttr(False)
     _key: str = PrivateAttr("")
     _refused: set[str] = PrivateAttr(default_factory=set)
+    _row: Service | None = PrivateAttr(None)
+    _lines: list[tuple[Model, float]] = PrivateAttr(default_factory=list)
+
+    own_service: ClassVar[str] = ""
+    """Whose manners such a model has wherever it is, if the job does not name another's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_service_has_it(cls, settings: Any) -> Any:
+        """Address and key of a service that is named, and the key of one that is told by its address: a key
+        never goes to another service than its own because a job left out one line."""
+        if not isinstance(settings, dict):
+            return settings
+        service, base_url = settings.get("service", ""), settings.get("base_url", "")
+        if not isinstance(service, str) or not isinstance(base_url, str):
+            return settings  # the fields' own checks say so
+        every = _addresses(settings.get("endpoints"))
+        if not base_url and every and all(every):  # a list of addresses needs no other one beside it
+            base_url = every[0]
+            settings = {**settings, "base_url": base_url}
+        if not service and not base_url:
+            return settings
+        if service and service not in TABLE:
+            return settings  # here, too
+        row = TABLE[service] if service else at(base_url)
+        if service and not base_url:
+            if not row.base_url:
+                raise ValueError(f"service {service!r} has no address of its own; set base_url")
+            settings = {**settings, "base_url": row.base_url}
+        if row.key_env is not None and "key_env" not in settings:
+            settings = {**settings, "key_env": row.key_env}
+        return settings
 
     @field_validator("base_url")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-            raise ValueError(f"base_url must look like https://host/v1, got {value!r}")
-        return value
+        return _address(value)
+
+    @field_validator("service")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        return named(value).name if value else value
+
+    @model_validator(mode="after")
+    def _has_such_cells(self) -> Self:
+        self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        return self
+
+    @property
+    def row(self) -> Service:
+        """What the service supports, renames, refuses and charges (see providers.py)."""
+        if self._row is None:  # made without being validated
+            self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        return self._row
+
+    def cost(self, usage: Usage) -> float | None:
+        """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one."""
+        if self.price is not None:
+            return self.price.of(usage)
+        if self.endpoints:
+            costs = [line.cost(usage) for line, _ in self.lines()]
+            return None if None in costs else max(cost for cost in costs if cost is not None)
+        if self.row.prices == "" or is_local(urlsplit(self.base_url).hostname or ""):
+            return 0.0
+        return None if self.row.prices is None else listed(usage, self.model, self.row.prices)
 
     @property
     def identity(self) -> str:
@@ -85,20 +198,60 @@ class HttpModel(Model):
     def use(self, transport: Transport) -> None:
         """Send through `transport`: a test's, or one that several models share. Its maker closes it."""
         self._transport, self._own = transport, False
+        self._lines.clear()
 
     def use_key(self, key: str) -> None:
         """Send `key` instead of the environment's."""
         self._key = key
+        self._lines.clear()
+
+    def lines(self) -> Sequence[tuple[Model, float]]:
+        if not self.endpoints:
+            return [(self, 1.0)]
+        if not self._lines:
+            self._lines = [(self._at(endpoint), endpoint.weight) for endpoint in self.endpoints]
+        return self._lines
+
+    def _at(self, endpoint: Endpoint) -> HttpModel:
+        """The same model at one endpoint. A key that is this address's own stays here."""
+        settings = {name: getattr(self, name) for name in self.model_fields_set - {"endpoints"}}
+        if endpoint.base_url is not None:
+            settings["base_url"] = endpoint.base_url
+            usual = (
+                TABLE[self.service or self.own_service]
+                if self.service or self.own_service
+                else at(self.base_url)
+            )
+            if at(endpoint.base_url) is not at(self.base_url) and self.key_env == usual.key_env:
+                settings.pop("key_env", None)
+        if endpoint.key_env is not None:
+            settings["key_env"] = endpoint.key_env
+        line = type(self).model_validate(settings)
+        if self._transport is not None:
+            line.use(self._transport)
+        if self._key:
+            line.use_key(self._key)
+        return line
 
     async def open(self, cache: Path) -> None:
         """Raises `CellStopped` if the key is missing, `JobError` if a proxy setting cannot be used."""
+        if self.endpoints:
+            for line, _ in self.lines():
+                await line.open(cache)
+            return
         self._key = self._key or self._find_key()
+        await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self._transport is None:
             transport = HttpxTransport(connections=self.in_flight or self.default_in_flight)
             transport.route(self._url("/"))
             self._transport, self._own = transport, True
 
     async def close(self) -> None:
+        if self.endpoints:
+            async with AsyncExitStack() as stack:  # all of them, whatever one of them raises
+                for line, _ in self.lines():
+                    stack.push_async_callback(line.close)
+            return
         transport, own = self._transport, self._own
         if own:
             self._transport = None
@@ -129,13 +282,11 @@ class HttpModel(Model):
         base, _, query = self.base_url.partition("?")
         return f"{base.rstrip('/')}{path}{'?' + query if query else ''}"
 
-    async def post(
-        self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()
-    ) -> tuple[dict[str, Any], float]:
-        """POST `body` as JSON; the JSON object of the reply, and the seconds it took.
+    async def post(self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()) -> Answer:
+        """POST `body` as JSON.
 
         `fixed` names the fields that the job asks for in so many words: those are never left out. Raises
-        what `classify` makes of a failure, also of one inside a 200 (OpenRouter).
+        what `classify` makes of a failure, also of one inside a 200 (OpenRouter), with its `windows` set.
         """
         if self._transport is None:
             raise RuntimeError(f"{self.where}: call open() first")
@@ -150,10 +301,25 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await self._transport.send(self._url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
+        told = windows(response.headers, self.row, time.time())
+        try:
+            return Answer(self._read(response, body, fixed), seconds, told)
+        except ModelError as error:
+            error.windows = told
+            raise
+
+    def _read(self, response: Response, body: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:
+        """The JSON object of a reply. Raises what a failure means."""
 
         def failed(status: int) -> ModelError:
             error = classify(
-                status, response.headers, response.body, time.time(), where=self.where, secret=self._key
+                status,
+                response.headers,
+                response.body,
+                time.time(),
+                where=self.where,
+                secret=self._key,
+                daily=self.row.daily,
             )
             error.billed = error.billed or response.status == 200
             if not isinstance(error, Unsupported) or (
@@ -175,75 +341,39 @@ class HttpModel(Model):
             raise Transient(f"{self.where}: answered with {what}{hint}", billed=start == b"{", status=200)
         if data.get("error"):
             raise failed(status_within(data["error"]))
-        return data, seconds
+        return data
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
         """Leave out what the server refused in `body` from now on. False if that would change nothing."""
-        if self.optional.get(parameter) not in body:
+        if parameter == "prefill":
+            messages = body.get("messages")
+            if not messages or messages[-1].get("role") != "assistant":
+                return False
+        elif self.field_of(parameter) not in body:
             return False
         self._refused.add(parameter)
         return True
+
+    def field_of(self, parameter: str) -> str | None:
+        """The body field that carries an optional parameter."""
+        return self.optional.get(parameter)
 
     def allows(self, parameter: str) -> bool:
         """Whether the server has not refused `parameter` yet."""
         return parameter not in self._refused
 
+    def leave_out(self, asked: Collection[str], fixed: Collection[str] = ()) -> None:
+        """Leave out, of the optional parameters that a call asks for, one that the service is known not to take
+        for this model. Raises `Unsupported` for it, as if the server had said so: once each, so that what a
+        run does not get is told in the same way wherever it is found out."""
+        lacking = self.lacking & set(asked) - self._refused - set(fixed)
+        for parameter in sorted(lacking):
+            self._refused.add(parameter)
+            raise Unsupported(
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                parameter,
+            )
 
-_STATUS_OF_WORD = (
-    ("rate_limit", 429),
-    ("quota", 429),
-    ("overloaded", 529),
-    ("authentication", 401),
-    ("invalid", 400),
-    ("content", 400),
-)
-
-
-def status_within(error: Any) -> int:
-    """The status that an error object inside a 200 stands for: its code, where that is one."""
-    code = error.get("code", error.get("status")) if isinstance(error, dict) else None
-    number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 0
-    if 400 <= number < 600:
-        return number
-    kind = f"{code} {error.get('type', '')}" if isinstance(error, dict) else str(error)
-    for word, status in _STATUS_OF_WORD:
-        if word in kind:
-            return status
-    return 500
-
-
-def load_json(body: bytes) -> dict[str, Any] | None:
-    """A reply's JSON object, or None. Takes what orjson refuses and servers send: a byte order mark, NaN,
-    lone surrogates (they become U+FFFD, as no JSON reader of the output would load them)."""
-    try:
-        data = orjson.loads(body)
-    except ValueError:
-        try:
-            data = _mended(json.loads(body.decode("utf-8-sig", "replace")))
-        except (ValueError, RecursionError):
-            return None
-    return data if isinstance(data, dict) else None
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return re.sub("[\ud800-\udfff]", "\ufffd", value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list):
-        return [_mended(item) for item in value]
-    if isinstance(value, dict):
-        return {_mended(name): _mended(item) for name, item in value.items()}
-    return value
-
-
-def count(data: Any, *path: str) -> int:
-    """A whole number not below 0 at `path` in nested objects; 0 where there is none."""
-    for name in path:
-        data = data.get(name) if isinstance(data, dict) else None
-    return max(int(data), 0) if isinstance(data, int | float) and math.isfinite(data) else 0
-
-
-def estimated(*texts: str) -> int:
-    """About how many tokens the texts have, for servers that do not say."""
-    return sum(-(-len(text) // CHARS_PER_TOKEN) for text in texts)
+    @property
+    def lacking(self) -> frozenset[str]:
+        return self.row.lacks(self.model)

@@ -22,7 +22,7 @@ from pydantic import Field, PrivateAttr
 import runner
 from envs.data import cache_folder
 from runner.errors import CellStopped, Transient
-from runner.models.base import Call, Model, Reply
+from runner.models.base import Call, Model, Reply, Usage
 from runner.models.openai import OpenAI
 
 BUNDLED: dict[str, tuple[str, str, str]] = {
@@ -112,6 +112,9 @@ class Local(Model):
             self._log.unlink(missing_ok=True)
             self._log = None
 
+    def cost(self, usage: Usage) -> float | None:
+        return super().cost(usage) or 0.0
+
     async def call(self, call: Call) -> Reply:
         client = await self._ready()
         process = self._process
@@ -192,9 +195,9 @@ class Local(Model):
             raise
         client = OpenAI(
             model=self.model,
+            service="llama.cpp",
             base_url=f"{address}/v1",
             key_env="",
-            max_stops=64,
             timeout=self.timeout,
             in_flight=self.slots,
         )

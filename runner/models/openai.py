@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr
 
-from runner.errors import Transient
+from runner.errors import CellStopped, ModelError, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
+from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
-from runner.models.http import SEED_BITS, HttpModel, count, estimated, status_within
+from runner.models.http import SEED_BITS, HttpModel
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
@@ -19,15 +20,17 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("content_filter", "safety", "prohibited_content", "blocklist"), "filter"),
     "refusal": "refusal",
 }
-_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com")
 
 
 class OpenAI(HttpModel):
     """A model behind an OpenAI-compatible API.
 
+    What differs between them is data: the row of `runner.models.providers` that `service` names, or the host
+    of `base_url`; `supports` changes single cells of it.
+
     A request of raw text goes to `/completions`, one of messages to `/chat/completions`. A last assistant
-    turn is sent as it is; for vLLM and SGLang to continue it, the job sets `extra_body =
-    {continue_final_message = true, add_generation_prompt = false}`.
+    turn is sent in the service's own way of continuing it (name it: `service = "vllm"`), as it is where none
+    is known; where it has none the same is asked for in words, and `sent` says so (`prefill: "instruction"`).
 
     Stops: at most `max_stops` are sent and all are applied here as well. Servers that look for stops inside
     a model's thoughts too (vLLM) cut those short; `max_stops = 0` sends none.
@@ -45,7 +48,11 @@ class OpenAI(HttpModel):
 
     base_url: str = Field("https://api.openai.com/v1", description="Address of the API, with its version.")
     key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the API key.")
-    max_stops: int = Field(4, ge=0, description="At most this many stop strings are sent; all are applied.")
+    max_stops: int | None = Field(
+        None,
+        ge=0,
+        description="At most this many stop strings are sent; all are applied. Unset: the service's.",
+    )
     max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
         "auto", description="Body field that carries max_tokens in chat; auto: what the server takes."
     )
@@ -53,21 +60,30 @@ class OpenAI(HttpModel):
     _limit_field: str = PrivateAttr("")
 
     async def call(self, call: Call) -> Reply:
+        if self.endpoints:
+            return await self.lines()[0][0].call(call)
         request = call.request
+        fixed = {*self.extra_body, *dict(request.params.extra)}
+        self._check(request, fixed)
         body, sent = self.body(call)
         path = "/completions" if request.kind == "completion" else "/chat/completions"
-        data, seconds = await self.post(path, body, fixed={*self.extra_body, *dict(request.params.extra)})
-        choices = self._choices(data, request)[: max(call.n, 1)]
-        usage = data.get("usage")
-        cost = usage.get("cost") if isinstance(usage, dict) else None
+        data, seconds, windows = await self.post(path, body, fixed=fixed)
+        try:
+            choices = self._choices(data, request, self._repeated(request))[: max(call.n, 1)]
+        except ModelError as error:
+            error.windows = windows
+            raise
+        usage = _usage(data, request, choices, self.row.thoughts_apart)
+        cost = _told_cost(data.get("usage")) if self.price is None else None
         return Reply(
             choices=choices,
-            usage=_usage(data, request, choices),
+            usage=usage,
+            windows=windows,
             sent=sent,
             endpoint=self.endpoint,
             provider_id=data["id"] if isinstance(data.get("id"), str) else None,
             seconds=seconds,
-            cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+            cost_usd=self.cost(usage) if cost is None else cost,
         )
 
     def body(self, call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,34 +96,85 @@ class OpenAI(HttpModel):
             sampling["temperature"] = params.temperature
         if params.top_p is not None and self.allows("top_p"):
             sampling["top_p"] = params.top_p
-        stops = [stop for stop in params.stop if stop][: self.max_stops]
+        most = self.row.stops if self.max_stops is None else self.max_stops
+        stops = [stop for stop in params.stop if stop][:most]
         if stops and self.allows("stop"):
             sampling["stop"] = stops
         if params.logprobs and self.allows("logprobs"):
-            sampling["logprobs"] = 1 if completion else True
+            sampling |= self._logprobs_fields(completion)
         sampling |= {**self.extra_body, **dict(params.extra)}
         limit_field = "max_tokens" if completion else self._limit()
         body: dict[str, Any] = {"model": self.model}
+        sent = {"max_tokens": params.max_tokens, **sampling}
         if completion:
             body["prompt"] = request.prompt
         else:
-            body["messages"] = [{"role": turn.role, "content": str(turn.text)} for turn in request.turns]
+            body["messages"] = messages = [
+                {"role": turn.role, "content": str(turn.text)} for turn in request.turns
+            ]
+            if messages[-1]["role"] == "assistant":
+                if self._continues():
+                    messages[-1] |= dict(self.row.prefix_turn)
+                    body |= dict(self.row.prefix_body)
+                else:
+                    in_words(messages)
+                    sent["prefill"] = "instruction"
         body |= {limit_field: params.max_tokens, **sampling}
-        if call.n > 1 and self.allows("n"):
-            body["n"] = call.n
-        if call.seed is not None and self.allows("seed"):
-            body["seed"] = call.seed & SEED_BITS
-        return body, {"max_tokens": params.max_tokens, **sampling}
+        if min(call.n, self.row.n) > 1 and "n" not in self.lacking and self.allows("n"):
+            body["n"] = min(call.n, self.row.n)
+        if call.seed is not None and self.row.seed is not None and self.allows("seed"):
+            body[self.row.seed] = call.seed & SEED_BITS
+        return body, sent
+
+    def _check(self, request: Request, fixed: Collection[str]) -> None:
+        """What the service is known to refuse is met before it costs a call."""
+        params, row = request.params, self.row
+        if request.kind == "completion" and not row.completions:
+            raise CellStopped(
+                f"{self.where}: {row.name} has no raw completions; set api = 'chat' in the job, then resume"
+            )
+        asked = {"temperature", *(name for name in ("top_p", "stop", "logprobs") if getattr(params, name))}
+        self.leave_out(asked, fixed)
+        low, high = row.temperatures
+        if self.allows("temperature") and not low <= params.temperature <= high:
+            raise CellStopped(
+                f"{self.where}: temperature {params.temperature:g} is outside of what {row.name} takes, {low:g} "
+                f"to {high:g}. Correct it in the job (or set supports = {{temperatures = [..., ...]}}), then resume."
+            )
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        chat = self.api == "chat"
+        none = not (self.row.chat_logprobs if chat else self.row.raw_logprobs)
+        return super().lacking | ({"logprobs"} if none else set())
+
+    def _logprobs_fields(self, completion: bool) -> dict[str, Any]:
+        return dict(self.row.raw_logprobs if completion else self.row.chat_logprobs)
+
+    def field_of(self, parameter: str) -> str | None:
+        if parameter == "seed":
+            return self.row.seed
+        if parameter == "logprobs":
+            return next(iter(self._logprobs_fields(self.api == "completions")), None)
+        return super().field_of(parameter)
+
+    def _continues(self) -> bool:
+        return self.row.continues(self.base_url) and self.allows("prefill")
+
+    def _repeated(self, request: Request) -> str:
+        """The text that a reply may repeat before it goes on."""
+        last = request.turns[-1]
+        if last.role != "assistant" or (self._continues() and not self.row.prefix_repeated):
+            return ""
+        return str(last.text)
 
     def _limit(self) -> str:
-        """The chat field for the token limit. Reasoning models at OpenAI know only the new one; most other
-        servers know only the old one, or both."""
+        """The chat field for the token limit: the one that was not refused, the job's, or the service's."""
         if self._limit_field:
             return self._limit_field
         if self.max_tokens_field != "auto":
             return self.max_tokens_field
-        host = urlsplit(self.base_url).hostname or ""
-        return "max_completion_tokens" if host.endswith(_OPENAI_HOSTS) else "max_tokens"
+        return self.row.max_tokens
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
         """A refused name of the token limit gives way to the other one, once; the limit is never dropped."""
@@ -121,7 +188,7 @@ class OpenAI(HttpModel):
         self._limit_field = other[parameter]
         return True
 
-    def _choices(self, data: Mapping[str, Any], request: Request) -> list[Choice]:
+    def _choices(self, data: Mapping[str, Any], request: Request, prefix: str = "") -> list[Choice]:
         """The reply's choices in order of their index. Raises `Transient` if there is none."""
         found = data.get("choices")
         raw = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
@@ -135,10 +202,10 @@ class OpenAI(HttpModel):
             raise Transient(str(error), billed=True, status=200)
         if not good:
             raise Transient(f"{self.where}: a reply without choices", billed=True, status=200)
-        return [_choice(choice, request) for choice in good]
+        return [_choice(choice, request, prefix) for choice in good]
 
 
-def _choice(raw: Mapping[str, Any], request: Request) -> Choice:
+def _choice(raw: Mapping[str, Any], request: Request, prefix: str = "") -> Choice:
     """One choice, cut at the first stop string, the model's own thoughts apart from its text."""
     message = raw.get("message")
     reasoning = ""
@@ -156,6 +223,7 @@ def _choice(raw: Mapping[str, Any], request: Request) -> Choice:
             text, refused = text or refusal, True
     else:
         text, _ = parts(raw.get("text"))
+    text = without_prefix(text, prefix)
     whole = len(text)
     text, cut = cut_at_stop(text, request.params.stop)
     finish = _FINISH.get(str(raw.get("finish_reason")).lower(), "other")
@@ -223,7 +291,17 @@ def _logprobs(raw: Any, keep: int | None) -> tuple[tuple[float, ...] | None, int
     return tuple(out), len(pairs)
 
 
-def _usage(data: Mapping[str, Any], request: Request, choices: Sequence[Choice]) -> Usage:
+def _told_cost(usage: Any) -> float | None:
+    """What the server itself says that the call cost (OpenRouter), in USD."""
+    cost = usage.get("cost") if isinstance(usage, dict) else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
+        return None
+    return float(cost)
+
+
+def _usage(
+    data: Mapping[str, Any], request: Request, choices: Sequence[Choice], thoughts_apart: bool = False
+) -> Usage:
     """Tokens of the reply; see the class for what is estimated and why."""
     usage = data.get("usage")
     texts = [choice.text + (choice.reasoning or "") for choice in choices]
@@ -234,6 +312,10 @@ def _usage(data: Mapping[str, Any], request: Request, choices: Sequence[Choice])
         completion = -(-completion * sum(map(len, texts)) // len(texts[0]))
     evident = sum(choice.tokens or bool(text) for choice, text in zip(choices, texts, strict=True))
     prompt = count(usage, "prompt_tokens")
+    reasoning = count(usage, "completion_tokens_details", "reasoning_tokens")
+    if thoughts_apart and prompt and (apart := count(usage, "total_tokens") - prompt - completion) > 0:
+        completion += apart
+        reasoning = reasoning or apart
     cached = count(usage, "prompt_tokens_details", "cached_tokens") or count(usage, "prompt_cache_hit_tokens")
     if not prompt:
         prompt = cached = estimated(*(str(turn.text) for turn in request.turns))
@@ -242,6 +324,6 @@ def _usage(data: Mapping[str, Any], request: Request, choices: Sequence[Choice])
         prompt=prompt,
         completion=max(completion, evident),
         cached=min(cached, prompt),
-        reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        reasoning=reasoning,
         calls=1,
     )

@@ -81,6 +81,9 @@ class Replay(Model):
         if self._past is not None:
             await to_thread.run_sync(lambda past: past.draws, self._past)
 
+    def cost(self, usage: Usage) -> float | None:
+        return super().cost(usage) or 0.0
+
     async def call(self, call: Call) -> Reply:
         stops, prompt = call.request.params.stop, call.request.prompt
         wanted = range(call.first, call.first + call.n)

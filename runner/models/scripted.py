@@ -39,6 +39,9 @@ class Scripted(Model):
         """The calls that were made, in order."""
         return self._calls
 
+    def cost(self, usage: Usage) -> float | None:
+        return super().cost(usage) or 0.0
+
     async def call(self, call: Call) -> Reply:
         self._calls.append(call)
         if self.delay:

@@ -27,13 +27,12 @@ def retry_after(headers: Mapping[str, str], body: bytes, now: float) -> float | 
     own `Date`, so that clocks may differ. A negative limit means "unknown" (openai-dotnet#838).
     """
     low = lowered(headers)
-    clock = _date(low.get("date", ""))
-    clock = now if clock is None else clock
-    ms = _number(low.get("retry-after-ms", ""))
+    clock = clock_of(low, now)
+    ms = finite(low.get("retry-after-ms", ""))
     if ms is not None:
         return min(ms / 1000, LONGEST)
     for found in (
-        _moment(low.get("retry-after", ""), clock),
+        moment(low.get("retry-after", ""), clock),
         _advised(body),
         max((s for s in _exhausted(low, clock) if s is not None), default=None),
     ):
@@ -42,24 +41,30 @@ def retry_after(headers: Mapping[str, str], body: bytes, now: float) -> float | 
     return None
 
 
+def clock_of(low: Mapping[str, str], now: float) -> float:
+    """The server's time, by its `Date` header (names in lower case), else `now`."""
+    date = _date(low.get("date", ""))
+    return now if date is None else date
+
+
 def _exhausted(low: Mapping[str, str], clock: float) -> Iterator[float | None]:
     """The reset times of the dimensions that are used up; 0 means "unknown" there."""
     for name, value in low.items():
         if "remaining" not in name:
             continue
         remaining, limit = (
-            _number(value, signed=True),
-            _number(low.get(name.replace("remaining", "limit"), ""), signed=True),
+            finite(value, signed=True),
+            finite(low.get(name.replace("remaining", "limit"), ""), signed=True),
         )
         if remaining is None or remaining > 0 or (limit is not None and limit <= 0):
             continue
         reset = low.get(name.replace("remaining", "reset"), "")
         if not reset and "bysize" in name:
             reset = low.get("ratelimitbysize-reset", "")
-        yield _moment(reset, clock) or None
+        yield moment(reset, clock) or None
     if not any("remaining" in name for name in low):
         for name in ("ratelimit-reset", "x-ratelimit-reset"):
-            yield _moment(low.get(name, ""), clock) or None
+            yield moment(low.get(name, ""), clock) or None
 
 
 def _advised(body: bytes) -> float | None:
@@ -72,10 +77,10 @@ def _advised(body: bytes) -> float | None:
     return None if words is None else _duration(words.group(1))
 
 
-def _moment(text: str, clock: float) -> float | None:
+def moment(text: str, clock: float) -> float | None:
     """Seconds from `clock` to what `text` says: a number of seconds, a duration, an epoch time (seconds or
     milliseconds), an HTTP date or an RFC 3339 one."""
-    number = _number(text)
+    number = finite(text)
     if number is not None:
         if number > 1e9:
             return min(max((number / 1000 if number > 1e11 else number) - clock, 0.0), LONGEST)
@@ -86,7 +91,7 @@ def _moment(text: str, clock: float) -> float | None:
     return None if seconds is None or not math.isfinite(seconds) else min(seconds, LONGEST)
 
 
-def _number(text: str, *, signed: bool = False) -> float | None:
+def finite(text: str, *, signed: bool = False) -> float | None:
     """A finite number, not negative unless `signed`."""
     if not re.fullmatch(r"[+-]?[0-9]{0,300}\.?[0-9]{0,300}(e[+-]?[0-9]{1,3})?", text, re.I | re.A):
         return None
@@ -99,7 +104,7 @@ def _number(text: str, *, signed: bool = False) -> float | None:
 
 def _duration(text: str) -> float | None:
     """Go's durations: 12ms, 7.66s, 1m30.951s, 10h17m5.72s. A bare number is seconds."""
-    number = _number(text)
+    number = finite(text)
     if number is not None:
         return min(number, LONGEST)
     if not _DURATION.fullmatch(text):

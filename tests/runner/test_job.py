@@ -30,6 +30,7 @@ from runner.models.scripted import scripted
 from runner.registry import code_version, method_class
 
 ROOT = Path(__file__).parents[2]
+NO_BUDGET = dict.fromkeys(("max_usd", "max_tokens", "max_calls", "max_hours"))
 
 GOOD = """\
 name = "good"
@@ -91,7 +92,7 @@ def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     assert job.settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "good", "seed": 1, "compat": "reference", "trials": 2, "limit": 2, "rows": 9, "ids": ["a", "7"],
         "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"},
-        "limits": {"max_episodes": 4, "episode_draws": 50},
+        "limits": {"max_episodes": 4, "episode_draws": 50} | NO_BUDGET,
     }  # fmt: skip
     assert job.worlds["hotpotqa"].compat == job.methods["cot"].compat == "reference"
     assert (job.methods["cot_sc"].samples, job.models["policy"].replies) == (3, ["Answer: yes"])
@@ -102,7 +103,8 @@ def test_keys_that_are_not_given_have_the_documented_values(read: Any) -> None:
     settings = of().settings
     assert settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "job", "seed": 233, "compat": "default", "trials": 1, "limit": None, "rows": None, "ids": None,
-        "where": {}, "shuffle_seed": None, "roles": {}, "limits": {"max_episodes": 200, "episode_draws": 2000},
+        "where": {}, "shuffle_seed": None, "roles": {},
+        "limits": {"max_episodes": 200, "episode_draws": 2000} | NO_BUDGET,
     }  # fmt: skip
 
 
@@ -821,7 +823,7 @@ def test_a_job_of_objects_can_be_read_back_where_they_have_names() -> None:
     methods = {"few": CotSC(samples=3), "react": React()}
     job = Job.of(HotpotQA(), methods, scripted(["x"]), limit=3, ids=("a", 1), limits=Limits(max_episodes=7))
     raw = json.loads(json.dumps(job.raw))
-    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7, "episode_draws": 2000})
+    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7, "episode_draws": 2000} | NO_BUDGET)
     again = Job.parse(raw)
     assert (again.methods, again.worlds, again.settings.limits) == (
         job.methods,
