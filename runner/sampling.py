@@ -19,8 +19,8 @@ from anyio.abc import TaskGroup
 from runner.errors import EpisodeFailed
 from runner.ledger import Draw, Ledger
 from runner.models.base import Call, Request
-from runner.models.gate import Ticket
 from runner.models.passage import Passage
+from runner.models.queue import Ticket
 
 
 class Sampling(Protocol):
