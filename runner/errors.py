@@ -74,3 +74,11 @@ class Filtered(EpisodeFailed):
 
 class CellStopped(ModelError):
     """No request of this cell will be answered until a person acts: no credit, wrong key, unknown model."""
+
+
+class DailyQuota(CellStopped):
+    """A quota of a day is used up: nothing is answered for hours. `retry_after` in seconds, if told."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after

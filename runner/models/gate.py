@@ -26,6 +26,9 @@ from runner.models.queue import Queue, Ticket
 
 TICK = 1e-4
 """Seconds. Shorter waits are rounded up: timers are no finer, and paces catch up."""
+PATIENCE = 1.0
+"""Seconds. Refusals come at once: a call that was sent alone after a pause and has heard nothing for so long was
+let in."""
 KEPT = 2000
 """Changes of limits that are remembered; the newest."""
 
@@ -90,8 +93,14 @@ class Gate:
         self.on_warning: Callable[[str], None] = logging.getLogger("overnight").warning
         self.on_parked: Callable[[float, str], None] | None = None
         """Told when the next call would have to wait for longer than an hour for a window."""
+        self.begun = 0
+        """Calls let through so far."""
+        self.patience = PATIENCE
+        self.on_proved: Callable[[float], None] | None = None
+        """Told when the first call after a pause was let in, and when that had been sent."""
         self._probing = False
         self._probe: Ticket | None = None
+        self._probe_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._pace = self.limits.pace()
         self._limiter: AsyncLimiter | None = None
@@ -182,10 +191,12 @@ class Gate:
         """Whether one call goes alone to find out if the others may."""
         return self._probing
 
-    def proved(self) -> None:
-        """A call was answered after a pause: the others may go, too."""
-        if self._probing and self.clock() >= self.paused_until:
+    def proved(self, sent: float) -> None:
+        """A call that was sent at a time was let in. If that was after a pause, the others may go, too."""
+        if self._probing and sent >= self.paused_until:
             self._probing, self._probe = False, None
+            if self.on_proved is not None:
+                self.on_proved(sent)
             self.pump()
 
     # -- the dispatcher --------------------------------------------------------------------------------
@@ -217,8 +228,15 @@ class Gate:
     def pass_one(self) -> bool:
         """Let the oldest call through, if there is room for it; whether it went."""
         ticket = self.queue.oldest()
-        if ticket is None or self.flying >= self.in_flight or (self._probing and self._probe is not None):
+        if ticket is None or self.flying >= self.in_flight:
             return False
+        if self._probing and self._probe is not None:
+            patience = self._probe_at + self.patience - self.clock()
+            if patience > 0:
+                self._later(patience, "one call that tries if the pause was enough")
+                return False
+            self.proved(self._probe_at)
+            return False  # `proved` went on already
         seconds, why = self._wait(ticket.charge)
         if seconds > 0:
             self._later(seconds, why)
@@ -263,6 +281,7 @@ class Gate:
         self.peak = max(self.peak, self.flying)
         ticket.flying, ticket.gate = True, self
         ticket.taken = self.limits.take(self.clock(), ticket.charge)
+        self.begun += 1
         if self._probing:
-            self._probe = ticket
+            self._probe, self._probe_at = ticket, self.clock()
         ticket.granted.set()

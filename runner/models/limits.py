@@ -25,6 +25,8 @@ PACED = 600.0
 """Seconds. Longer windows (a day's) are used as fast as the shorter ones allow."""
 BURST = 0.01
 """Share of a window that a pace lets through at once after a pause."""
+REMEMBERED = 150.0
+"""Seconds for which it is known what was let through: what limits are found from that nobody tells."""
 NOISE = 0.02
 """Share of a limit by which a server's own count may differ from ours and still mean the same: it rounds."""
 
@@ -164,6 +166,8 @@ class Taken:
     at: float
     charge: Charge
     parts: list[tuple[_Bound, Entry]] = field(default_factory=list)
+    void: bool = False
+    """It was never sent, or not let in."""
 
 
 class Limits:
@@ -218,7 +222,7 @@ class Limits:
         if self._rate is not None:
             self._rate.add(now, 1.0)
         self._recent.append(taken)
-        while now - self._recent[0].at > 60 * LATE:
+        while now - self._recent[0].at > REMEMBERED:
             self._recent.popleft()
         return taken
 
@@ -231,6 +235,7 @@ class Limits:
 
     def refund(self, taken: Taken, now: float, *, guessed_only: bool = False) -> None:
         """The call was never sent (or, for what was found by trying alone: it was not let in)."""
+        taken.void = True
         for bound, entry in taken.parts:
             if not guessed_only or bound in self._guess:
                 self._mend(bound, entry, 0.0, now)
@@ -278,7 +283,7 @@ class Limits:
         """A window that knows what was begun before it was known itself."""
         bound = _Bound(counted, Sliding(limit, seconds))
         for taken in self._recent:
-            if now - taken.at < bound.sliding.span:
+            if now - taken.at < bound.sliding.span and not taken.void:
                 taken.parts.append((bound, bound.sliding.add(taken.at, taken.charge.of(counted))))
         return bound
 
@@ -292,6 +297,13 @@ class Limits:
         return min(paced, key=lambda pair: pair[0] / pair[1], default=None)
 
     # -- what is found by trying -----------------------------------------------------------------------
+    def let_in(self, after: float, until: float) -> tuple[float, float, float]:
+        """Requests and tokens that were let in between two moments of the last minute, and when the first
+        of them was."""
+        these = [taken for taken in self._recent if after < taken.at <= until and not taken.void]
+        first = these[0].at if these else until
+        return float(len(these)), sum(taken.charge.of("tokens") for taken in these), first
+
     def rate(self, per_second: float | None) -> None:
         """A pace for requests, beside all limits."""
         if per_second is None:
@@ -311,9 +323,6 @@ class Limits:
             ]
         for bound, limit in zip(self._guess, (requests, tokens), strict=True):
             bound.sliding.limit = limit
-
-    def forget_guess(self) -> None:
-        self._guess = []
 
     # -- for people ------------------------------------------------------------------------------------
     def use(self, now: float) -> dict[str, tuple[float, float]]:

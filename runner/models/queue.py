@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,11 @@ from runner.models.limits import Charge, Taken
 
 if TYPE_CHECKING:
     from runner.models.gate import Gate
+
+
+def loop_time() -> float:
+    """The event loop's clock. (anyio's needs a task, and timers have none.)"""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(eq=False)
@@ -36,7 +42,7 @@ class Ticket:
 class Queue:
     """Who waits, in order of age; equals in order of arrival. `gates` take from it as they have room."""
 
-    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(self, clock: Callable[[], float] = loop_time) -> None:
         self.clock = clock
         self.waiting = 0
         """Calls in the queue."""
