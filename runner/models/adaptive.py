@@ -9,8 +9,8 @@ so it is refused nothing more, and tries a little more only after many calls wen
 until they are refused, which costs a call or two, or the new room is found. However many calls are refused within
 an episode, there is one change.
 
-**Concurrency.** It doubles as long as all places are used, and is cut to what the server really works on at once
-when calls take twice as long as at best and no more of them end in a second.
+**Concurrency.** It doubles as long as all places are used. If calls take longer for it and hardly more of them end
+in a second, it goes back and waits before it tries again; if they take much longer, it is halved.
 """
 
 from __future__ import annotations
@@ -26,27 +26,40 @@ START_IN_FLIGHT = 8
 """Calls at once to begin with."""
 MOST_IN_FLIGHT = 2048
 """Calls at once where the job sets no ceiling."""
-ROUNDS = 20.0
-"""Doubling takes as long as so many calls one after another. About 0.7 / ROUNDS of a window's calls are then in
-the air, and refused, when its limit is reached."""
+ROUNDS, ROUNDS_OF_REFUSALS = 8.0, 20.0
+"""Doubling takes as long as so many calls one after another. If r is the time until a refusal is heard and d that
+of a doubling, 0.7 r / d of a window's calls are in the air, and refused, when its limit is reached: so d is at
+least 20 r, where r is no longer than a call and hardly ever longer than AT_ONCE."""
+AT_ONCE = 0.05
+"""Seconds in which servers refuse."""
 FASTEST, SLOWEST = 0.5, 15.0
 """Seconds that a doubling takes at least and at most."""
 HEADROOM = 1.25
 """Calls may come so much faster than a window found by trying allows on average, so that none of it is lost after
 a pause. The window itself holds."""
-CALM = 200
+CALM = 150
 """Calls that must go well after a refusal before more is tried. Each try costs a refusal or two: 1 %."""
-CALMEST = 3000
+CALMEST = 1200
 """The same after many tries that found nothing."""
+CALM_FOR_PAUSE = 5.0
+"""Calm lasts at least so many times as long as the pause that a try cost."""
 STEP = 0.01
 """The first try of more, as a share; each further one is twice as large."""
 LARGEST_STEP = 0.5
+LESS = 0.99
+"""What is kept of a window that turned out too large, beside what was refused."""
 MINUTE = 60.0
 """Seconds. Nearly all windows are of this length; longer ones are not looked for."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 120.0
 """Seconds of a pause where the server says nothing; each that was too short is followed by a double one."""
 CEILING = 3600.0
 """Seconds. A Retry-After beyond is not believed."""
+LONGER, MUCH_LONGER = 1.5, 3.0
+"""A call that takes so many times as long as at best: more at once must have been worth it; fewer at once."""
+WORTH = 0.25
+"""Share of further places that must show as further answers a second, where calls take longer for them."""
+FORGET = 2 ** (1 / 600)
+"""How much longer calls may be at best, a second later: prompts grow as episodes do."""
 TROUBLE = 10.0
 """Seconds without growth after a server error."""
 
@@ -73,9 +86,11 @@ class Controller:
         self._period_begun = 0
         self._trouble_until = 0.0
         self._round = _Round()
-        self._best = 0.0
-        self._before = 0.0
-        self._grown = True
+        self._best, self._best_at = 0.0, 0.0
+        self._settling = False
+        self._grown_from: tuple[int, float] | None = None
+        self._careful = False
+        self._wait, self._wait_until = 15.0, 0.0
         gate.on_proved = self._recovered
         if gate.limits.known:
             limit = gate.limits.pace()
@@ -104,13 +119,15 @@ class Controller:
             if retry_after is not None and retry_after <= CEILING:  # it was in the air: not a new episode
                 self.gate.pause(_upwards(retry_after), "429 again: the server says how long")
             return
+        least = 0.0
         if self._congested_at is None:
             self._congested_at = now
+        else:  # the call that went alone was refused: what the server said was too short
+            least, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE)
         if retry_after is not None and retry_after <= CEILING:
-            self.gate.pause(_upwards(retry_after), "429: the server says how long")
+            self.gate.pause(_upwards(max(retry_after, least)), "429: the server says how long")
         else:
-            self.gate.pause(_upwards(self._pause), "429: the server does not say how long")
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self.gate.pause(_upwards(max(FIRST_PAUSE, least)), "429: the server does not say how long")
 
     def troubled(self) -> None:
         """The server failed (5xx): nothing grows for a while."""
@@ -139,6 +156,7 @@ class Controller:
         )
         near = abs(requests - self._found) <= 0.1 * self._found
         self._calm = min(2 * self._calm, CALMEST) if near else CALM
+        self._calm = max(self._calm, int(CALM_FOR_PAUSE * (sent - began) * requests / seconds))
         self._found, self._step, self._calm_from = requests, STEP, self.gate.begun
 
     def _set(self, seconds: float, requests: float, tokens: float, why: str) -> None:
@@ -159,7 +177,8 @@ class Controller:
             self.gate.set_in_flight(min(self.most, max(self.gate.in_flight, 64)), "the limits are known now")
             return
         period = now - self._period_from
-        doubling = min(max(ROUNDS * self._seconds, FASTEST), SLOWEST)
+        heard = ROUNDS_OF_REFUSALS * min(self._seconds, AT_ONCE)
+        doubling = min(max(ROUNDS * self._seconds, heard, FASTEST), SLOWEST)
         if period < (doubling / 4 if self.window is None else max(self.window[0] / 20, 0.25)):
             return
         used = (self.gate.begun - self._period_begun) / period
@@ -183,22 +202,37 @@ class Controller:
     def _concurrency(self, now: float, seconds: float, tokens: float) -> None:
         this, gate = self._round, self.gate
         this.add(now, seconds, tokens)
-        if len(this.seconds) < max(gate.in_flight, 4) or now - this.began < self._seconds:
+        if len(this.relative) < max(gate.in_flight, 4) or now - this.began < self._seconds:
             return
-        taken, each, ended = statistics.median(this.seconds), statistics.median(this.relative), this.rate(now)
+        took, ended = statistics.median(this.relative), this.rate(now)
         full = gate.peak >= gate.in_flight
         self._round, gate.peak = _Round(), gate.flying
-        self._best = each if not self._best else min(each, 1.02 * self._best)
-        before, self._before = self._before, ended
-        if each > 2 * self._best and ended < 1.1 * before:
-            fits = int(1.25 * ended * taken * self._best / each) + 1
-            if 4 <= fits < gate.in_flight:
-                self._grown = False
-                why = f"calls take {each / self._best:.1f} times as long as at best, and no more of them end"
-                gate.set_in_flight(fits, why)
-        elif full and now >= self._trouble_until and each <= 1.5 * self._best and gate.in_flight < self.most:
-            grown = 2 * gate.in_flight if self._grown else gate.in_flight + max(1, gate.in_flight // 16)
-            gate.set_in_flight(min(grown, self.most), "all places are used and calls take no longer")
+        self._best = took if not self._best else min(took, self._best * FORGET ** (now - self._best_at))
+        self._best_at = now
+        if self._settling:  # begun with as many in flight as before
+            self._settling = False
+            return
+        longer = took / self._best
+        if self._grown_from is not None:
+            old, before = self._grown_from
+            self._grown_from = None
+            if longer > LONGER and ended / before - 1 < WORTH * (gate.in_flight / old - 1):
+                self._wait, self._careful = min(2 * self._wait, 1800.0), True
+                self._in_flight(now, old, f"calls took {longer:.1f} times as long as at best for no more a second")
+                return
+        if longer > MUCH_LONGER and gate.in_flight > START_IN_FLIGHT and now >= self._wait_until:
+            self._best, self._careful = took, True  # if it is no better with fewer, that is how it is now
+            fewer = max(int(gate.in_flight / 2), START_IN_FLIGHT)
+            self._in_flight(now, fewer, f"calls take {longer:.1f} times as long as at best")
+        elif full and now >= max(self._wait_until, self._trouble_until) and gate.in_flight < self.most:
+            more = gate.in_flight + max(1, gate.in_flight // 4) if self._careful else 2 * gate.in_flight
+            old = gate.in_flight
+            self._in_flight(now, min(more, self.most), "all places were used and calls went well")
+            self._grown_from, self._wait_until = (old, ended), now
+
+    def _in_flight(self, now: float, most: int, why: str) -> None:
+        self._settling, self._wait_until = True, now + self._wait
+        self.gate.set_in_flight(most, why)
 
 
 class _Round:
@@ -206,18 +240,16 @@ class _Round:
 
     def __init__(self) -> None:
         self.began = 0.0
-        self.seconds: list[float] = []
         self.relative: list[float] = []
 
     def add(self, now: float, seconds: float, tokens: float) -> None:
-        if not self.seconds:
+        if not self.relative:
             self.began = now
-        self.seconds.append(seconds)
         self.relative.append(seconds / (32 + tokens))
 
     def rate(self, now: float) -> float:
         """Answers a second."""
-        return len(self.seconds) / max(now - self.began, 1e-3)
+        return len(self.relative) / max(now - self.began, 1e-3)
 
 
 def _upwards(seconds: float) -> float:
