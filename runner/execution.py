@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from anyio import to_thread
 
 from envs.base import WorldError
 from envs.data import cache_folder
+from runner import openfiles
 from runner.episode import Ended, Episode, Place, Restart
 from runner.errors import CellStopped, ModelError, OvernightError
 from runner.job import Cell, Job, Planned
@@ -83,6 +85,9 @@ class Execution:
     async def run(self, watch: Callable[[Execution], Any] | None = None) -> None:
         """Run to the end. `watch(self)`, if given, is an async function that runs beside it, to show it."""
         self._done = {} if self.readback else self.folder.done()
+        if line := openfiles.fit([line.gate for p in self.passages.values() for line in p.lines]):
+            self.folder.log(line)
+            sys.stderr.write(f"overnight: {line}\n")
         async with AsyncExitStack() as stack:
             self.sampler = await stack.enter_async_context(self._open())
             self._configs = await to_thread.run_sync(self.job.configs)
@@ -149,7 +154,11 @@ class Execution:
             error: BaseException | None = None
             status = None
             try:
-                await method.solve(episode)
+                with episode.time_limit:
+                    episode.start_clock()
+                    await method.solve(episode)
+                if episode.time_limit.cancelled_caught:
+                    status = "time_limit"
             except Ended as ended:
                 status = ended.status
             except Restart:
@@ -209,6 +218,7 @@ class Execution:
             sampling=self.sampler,
             ledger=self.ledger,
             readback=self.readback,
+            seconds=None if self.readback else self.job.settings.limits.episode_seconds,
         )
 
     def _stop(self, cell: Cell, why: str) -> None:

@@ -31,6 +31,9 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     max_episodes: int = Field(200, gt=0, description="Episodes in flight at once.")
+    episode_seconds: float | None = Field(
+        None, gt=0, description="An episode may work so long; queueing and pauses between tries don't count."
+    )
 
 
 class Settings(BaseModel):

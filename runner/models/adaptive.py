@@ -69,7 +69,7 @@ class Controller:
 
     def __init__(self, gate: Gate, most: int = MOST_IN_FLIGHT) -> None:
         self.gate = gate
-        self.most = most
+        gate.most = most
         self.rate: float | None = None
         """Calls a second; None while limits that are known do."""
         self.window: tuple[float, float, float] | None = None
@@ -151,6 +151,8 @@ class Controller:
         requests, tokens, _ = let_in(sent - seconds, sent)
         if sent - began > 0.9 * seconds:  # all had left the window: only what was in it at the refusal tells
             requests, tokens, _ = let_in(began - seconds, began)
+        if self.window is not None:  # one too many by our count: theirs may be a little ahead of ours
+            requests, tokens = LESS * requests, LESS * tokens
         self._set(
             seconds, max(requests, 1.0), max(tokens, 1.0), "429: what was let in within so many seconds"
         )
@@ -174,7 +176,9 @@ class Controller:
             self.gate.note("rate", self.rate, None, "the limits are known now")
             self.rate = None
             self.gate.limits.rate(None)
-            self.gate.set_in_flight(min(self.most, max(self.gate.in_flight, 64)), "the limits are known now")
+            self.gate.set_in_flight(
+                min(self.gate.most, max(self.gate.in_flight, 64)), "the limits are known now"
+            )
             return
         period = now - self._period_from
         heard = ROUNDS_OF_REFUSALS * min(self._seconds, AT_ONCE)
@@ -218,16 +222,18 @@ class Controller:
             self._grown_from = None
             if longer > LONGER and ended / before - 1 < WORTH * (gate.in_flight / old - 1):
                 self._wait, self._careful = min(2 * self._wait, 1800.0), True
-                self._in_flight(now, old, f"calls took {longer:.1f} times as long as at best for no more a second")
+                self._in_flight(
+                    now, old, f"calls took {longer:.1f} times as long as at best for no more a second"
+                )
                 return
         if longer > MUCH_LONGER and gate.in_flight > START_IN_FLIGHT and now >= self._wait_until:
             self._best, self._careful = took, True  # if it is no better with fewer, that is how it is now
             fewer = max(int(gate.in_flight / 2), START_IN_FLIGHT)
             self._in_flight(now, fewer, f"calls take {longer:.1f} times as long as at best")
-        elif full and now >= max(self._wait_until, self._trouble_until) and gate.in_flight < self.most:
+        elif full and now >= max(self._wait_until, self._trouble_until) and gate.in_flight < gate.most:
             more = gate.in_flight + max(1, gate.in_flight // 4) if self._careful else 2 * gate.in_flight
             old = gate.in_flight
-            self._in_flight(now, min(more, self.most), "all places were used and calls went well")
+            self._in_flight(now, min(more, gate.most), "all places were used and calls went well")
             self._grown_from, self._wait_until = (old, ended), now
 
     def _in_flight(self, now: float, most: int, why: str) -> None:

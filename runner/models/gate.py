@@ -74,7 +74,8 @@ class Gate:
         weight: float = 1.0,
         name: str = "",
     ) -> None:
-        self.in_flight = in_flight
+        self.in_flight = self.most = in_flight
+        """Calls at once, now and at most."""
         self.flying = 0
         self.peak = 0
         """Most calls in flight at once since somebody last set this to 0."""
@@ -155,6 +156,11 @@ class Gate:
     def note(self, what: str, old: float | None, new: float | None, why: str) -> None:
         """Keep a change and its reason."""
         self.changes.append(Change(time(), what, old, new, why, self.name))
+
+    def cap(self, most: int, why: str) -> None:
+        """Never have more than `most` in flight."""
+        self.most = most
+        self.set_in_flight(min(self.in_flight, most), why)
 
     def set_in_flight(self, most: int, why: str) -> None:
         if most != self.in_flight:

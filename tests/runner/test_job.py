@@ -90,7 +90,7 @@ def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     assert job.settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "good", "seed": 1, "compat": "reference", "trials": 2, "limit": 2, "rows": 9, "ids": ["a", "7"],
         "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"},
-        "limits": {"max_episodes": 4},
+        "limits": {"max_episodes": 4, "episode_seconds": None},
     }  # fmt: skip
     assert job.worlds["hotpotqa"].compat == job.methods["cot"].compat == "reference"
     assert (job.methods["cot_sc"].samples, job.models["policy"].replies) == (3, ["Answer: yes"])
@@ -101,7 +101,7 @@ def test_keys_that_are_not_given_have_the_documented_values(read: Any) -> None:
     settings = of().settings
     assert settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "job", "seed": 233, "compat": "default", "trials": 1, "limit": None, "rows": None, "ids": None,
-        "where": {}, "shuffle_seed": None, "roles": {}, "limits": {"max_episodes": 200},
+        "where": {}, "shuffle_seed": None, "roles": {}, "limits": {"max_episodes": 200, "episode_seconds": None},
     }  # fmt: skip
 
 
@@ -820,7 +820,7 @@ def test_a_job_of_objects_can_be_read_back_where_they_have_names() -> None:
     methods = {"few": CotSC(samples=3), "react": React()}
     job = Job.of(HotpotQA(), methods, scripted(["x"]), limit=3, ids=("a", 1), limits=Limits(max_episodes=7))
     raw = json.loads(json.dumps(job.raw))
-    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7})
+    assert (raw["ids"], raw["limits"]) == (["a", "1"], {"max_episodes": 7, "episode_seconds": None})
     again = Job.parse(raw)
     assert (again.methods, again.worlds, again.settings.limits) == (
         job.methods,
