@@ -151,6 +151,9 @@ class Controller:
         requests, tokens, _ = let_in(sent - seconds, sent)
         if sent - began > 0.9 * seconds:  # all had left the window: only what was in it at the refusal tells
             requests, tokens, _ = let_in(began - seconds, began)
+        if requests < 2:  # it let nothing in for as long as is remembered: that says nothing of its limits
+            self._restart("429: nothing was let in, and now is")
+            return
         if self.window is not None:  # one too many by our count: theirs may be a little ahead of ours
             requests, tokens = LESS * requests, LESS * tokens
         self._set(
@@ -160,6 +163,13 @@ class Controller:
         self._calm = min(2 * self._calm, CALMEST) if near else CALM
         self._calm = max(self._calm, int(CALM_FOR_PAUSE * (sent - began) * requests / seconds))
         self._found, self._step, self._calm_from = requests, STEP, self.gate.begun
+
+    def _restart(self, why: str) -> None:
+        self.window, self._found, self._calm = None, 0.0, CALM
+        self.gate.limits.forget_guess()
+        self.gate.note("rate", self.rate, START_RATE, why)
+        self.rate = START_RATE
+        self.gate.limits.rate(self.rate)
 
     def _set(self, seconds: float, requests: float, tokens: float, why: str) -> None:
         old = None if self.window is None else self.window[1] / self.window[0] * MINUTE

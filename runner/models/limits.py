@@ -324,6 +324,9 @@ class Limits:
         for bound, limit in zip(self._guess, (requests, tokens), strict=True):
             bound.sliding.limit = limit
 
+    def forget_guess(self) -> None:
+        self._guess = []
+
     # -- for people ------------------------------------------------------------------------------------
     def use(self, now: float) -> dict[str, tuple[float, float]]:
         """Of each known limit, by name: what is used of it, and the limit."""
