@@ -24,7 +24,7 @@ START_RATE = 4.0
 """Calls a second to begin with."""
 START_IN_FLIGHT = 8
 """Calls at once to begin with."""
-MOST_IN_FLIGHT = 2048
+MOST_IN_FLIGHT = 4096
 """Calls at once where the job sets no ceiling."""
 ROUNDS, ROUNDS_OF_REFUSALS = 8.0, 20.0
 """Doubling takes as long as so many calls one after another. If r is the time until a refusal is heard and d that
@@ -95,7 +95,7 @@ class Controller:
         if gate.limits.known:
             limit = gate.limits.pace()
             ten_seconds = 64.0 if limit is None else 10 * limit[0] / limit[1]
-            gate.in_flight = min(most, int(max(64.0, min(ten_seconds, 1024.0))))
+            gate.in_flight = min(most, int(max(64.0, ten_seconds)))
         else:
             gate.in_flight = min(most, START_IN_FLIGHT)
             self.rate = START_RATE

@@ -93,7 +93,7 @@ class Gate:
         """What the oldest call waits for at this gate, in words; empty if for nothing but a place."""
         self.on_warning: Callable[[str], None] = logging.getLogger("overnight").warning
         self.on_parked: Callable[[float, str], None] | None = None
-        """Told when the next call would have to wait for longer than an hour for a window."""
+        """Told when the next call, and so all, would wait for longer than an hour for a window."""
         self.begun = 0
         """Calls let through so far."""
         self.patience = PATIENCE
@@ -264,7 +264,12 @@ class Gate:
             self._timer.cancel()
         self.waits_for = why
         self._timer = asyncio.get_running_loop().call_later(max(seconds, TICK), self._timed)
-        if seconds > 3600 and self.on_parked is not None and self.clock() >= self.paused_until:
+        if (
+            self.on_parked is not None
+            and seconds > 3600
+            and not self.flying
+            and self.clock() >= self.paused_until
+        ):
             self.on_parked(seconds, why)
 
     def _timed(self) -> None:

@@ -31,6 +31,13 @@ class Watched(Gate):
         self.log.append((self.clock(), ticket.charge))
         super()._grant(ticket)
 
+    def refund(self, ticket: Ticket, *, refused: bool = False) -> None:
+        """One who left in the moment in which it was let through: nothing was sent."""
+        assert ticket.taken is not None
+        if (sent := (ticket.taken.at, ticket.charge)) in self.log:
+            self.log.remove(sent)
+        super().refund(ticket, refused=refused)
+
     async def call(self, age: int, charge: Charge, takes: float, leaves: float = 1e9) -> None:
         ticket = Ticket(age)
         with anyio.move_on_after(leaves):
