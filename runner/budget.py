@@ -26,6 +26,9 @@ class Limits(BaseModel):
     episode_draws: int = Field(
         2000, gt=0, description="Replies and actions of one episode, after which it is given up as an error."
     )
+    episode_seconds: float | None = Field(
+        None, gt=0, description="An episode may work so long; queueing and pauses between tries don't count."
+    )
     max_usd: float | None = Field(None, gt=0, description="Spend no more than this on replies, in USD.")
     max_tokens: int | None = Field(None, gt=0, description="Tokens of all replies, prompts included.")
     max_calls: int | None = Field(None, gt=0, description="Replies in all.")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+import anyio
+
 from envs.base import Observation, Session, Task, World, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
 from runner.ledger import Draw, Ledger, Recorded
@@ -60,6 +62,8 @@ class Place:
     """Replies and actions after which the episode is given up: a method that never ends must not run up a bill."""
     readback: bool = False
     """Whether observations may come from the ledger only."""
+    seconds: float | None = None
+    """How long the episode may work, its waiting for limits and between tries not counted."""
 
 
 @dataclass
@@ -114,6 +118,42 @@ class Episode:
         self._finish = "stop"
         self._spent = 0
         self._began = monotonic()
+        self._waited = 0.0
+        self._asking = 0
+        self._longest = 0.0
+        self._asked_at = 0.0
+        self.time_limit = anyio.CancelScope()
+        """What is done within it ends when the episode has worked as long as it may."""
+
+    # -- time ------------------------------------------------------------------------------------------
+    def start_clock(self) -> None:
+        """Set the deadline of `time_limit`, and end the episode if it has passed. A call to a model has a
+        deadline of its own: while one is under way this one rests."""
+        if self.place.seconds is None:
+            return
+        left = self.place.seconds - (monotonic() - self._began - self._waited)
+        if left <= 0:
+            raise Ended("time_limit")
+        self.time_limit.deadline = anyio.current_time() + left
+
+    async def _draws(self, passage: Passage, request: Request, scope: str, first: int, n: int) -> list[Draw]:
+        """The draws, and in the account of time how long they waited for limits and between tries: of several
+        at once, the longest."""
+        if not self._asking:
+            self._asked_at = monotonic()
+            self.time_limit.deadline = math.inf
+        self._asking += 1
+        longest = 0.0
+        try:
+            draws = await self.place.sampling.sample(passage, request, scope, first, n, self.place.index)
+            longest = max((draw.waited for draw in draws), default=0.0)
+            return draws
+        finally:
+            self._asking -= 1
+            self._longest = max(self._longest, longest)
+            if not self._asking:
+                self._waited += min(self._longest, monotonic() - self._asked_at)
+                self._longest = 0.0
 
     # -- sampling --------------------------------------------------------------------------------------
     @property
@@ -148,15 +188,15 @@ class Episode:
         first = self._cursor[scope, request.hash]
         self._cursor[scope, request.hash] += n
         try:
-            draws = await self.place.sampling.sample(
-                passage, request, scope, first, n, self.place.index
-            )  # fmt: skip
+            draws = await self._draws(passage, request, scope, first, n)
         except ContextOverflow as error:
             raise Ended("context_overflow") from error
         except Filtered as error:
             raise Ended("filtered") from error
         for draw in draws:
             self._note_draw(draw)
+        if not self._asking:
+            self.start_clock()
         if n > 1 and len({draw.text for draw in draws}) == 1:
             self.flags.add("identical_draws")
         empty = not any(draw.text.strip() for draw in draws)

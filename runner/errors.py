@@ -78,3 +78,11 @@ class CellStopped(ModelError):
 
 class BudgetSpent(CellStopped):
     """The run has spent what its job lets it spend: no call begins any more, and the run ends in order."""
+
+
+class DailyQuota(CellStopped):
+    """A quota of a day is used up: nothing is answered for hours. `retry_after` in seconds, if told."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from anyio import to_thread
 
 from envs.base import WorldError
 from envs.data import cache_folder
+from runner import openfiles
 from runner.budget import Budget
 from runner.episode import Ended, Episode, Place, Restart
 from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError
@@ -108,7 +110,7 @@ class Execution:
             self.folder.log(self.spent)
             self.scheduler.drain()
             for passage in self.passages.values():
-                passage._stop(error)
+                passage.stop(error)
 
     async def _keep_time(self) -> None:
         """The hours end the run also while nothing but waiting goes on."""
@@ -124,6 +126,9 @@ class Execution:
         """Run to the end. `watch(self)`, if given, is an async function that runs beside it, to show it."""
         if self.job.settings.limits.max_usd is not None and self.ledger.unpriced:
             self.folder.log(f"{self.ledger.unpriced} earlier replies have no price and are not in max_usd")
+        if line := openfiles.fit([line.gate for p in self.passages.values() for line in p.lines]):
+            self.folder.log(line)
+            sys.stderr.write(f"overnight: {line}\n")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             self._configs = await to_thread.run_sync(self.job.configs)
@@ -206,7 +211,11 @@ class Execution:
             error: BaseException | None = None
             status = None
             try:
-                await _solved(method, episode)
+                with episode.time_limit:
+                    episode.start_clock()
+                    await _solved(method, episode)
+                if episode.time_limit.cancelled_caught:
+                    status = "time_limit"
             except Exception as raised:
                 failure = weightiest(raised)
                 if isinstance(failure, Restart):
@@ -271,6 +280,7 @@ class Execution:
             ledger=self.ledger,
             most_draws=self.job.settings.limits.episode_draws,
             readback=self.readback,
+            seconds=None if self.readback else self.job.settings.limits.episode_seconds,
         )
 
     def _stop(self, cell: Cell, why: str) -> None:

@@ -93,8 +93,8 @@ class Progress:
 
     def _postfix(self, execution: Execution) -> str:
         parts = []
-        flying = sum(passage.gate.flying for passage in execution.passages.values())
-        waiting = sum(passage.gate.waiting for passage in execution.passages.values())
+        flying = sum(passage.flying for passage in execution.passages.values())
+        waiting = sum(passage.waiting for passage in execution.passages.values())
         parts.append(f"{execution.scheduler.in_flight} running, {flying} calls in flight")
         if waiting:
             parts.append(f"{waiting} queued")

@@ -19,8 +19,8 @@ from anyio.abc import TaskGroup
 from runner.errors import EpisodeFailed
 from runner.ledger import Draw, Ledger
 from runner.models.base import Call, Request
-from runner.models.gate import Ticket
 from runner.models.passage import Passage
+from runner.models.queue import Ticket
 
 
 class Sampling(Protocol):
@@ -74,7 +74,7 @@ class Sampler:
     def serve(self, passages: Iterable[Passage]) -> None:
         """Start the dispatchers of the passages' gates."""
         for passage in passages:
-            self._tasks.start_soon(passage.gate.serve)
+            self._tasks.start_soon(passage.serve)
 
     async def sample(
         self, passage: Passage, request: Request, scope: str, first: int, n: int, priority: int
@@ -128,7 +128,7 @@ class Sampler:
         if priority < flight.priority:
             flight.priority = priority
             for ticket in flight.tickets:
-                passage.gate.lend(ticket, priority)
+                passage.lend(ticket, priority)
 
     def _most_per_call(self, passage: Passage) -> int:
         return self._most.get(passage, passage.model.max_n)

@@ -18,11 +18,13 @@ import orjson
 
 from runner.jsonl import rows
 from runner.outputs import read_manifest, read_trajectories
+from runner.sampling import seed_of
 
 IN_FLIGHT = 16
+SEED = 7
 JOB = """
 name = "killed"
-seed = 7
+seed = {seed}
 limit = {tasks}
 [models.policy]
 provider = "openai"
@@ -105,7 +107,7 @@ def undisturbed(folder: Path, tasks: int, max_n: int = 1) -> list[dict[str, Any]
     log = folder / "whole.log"
     with server(log) as url:
         job = folder / "whole.toml"
-        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT))
+        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT, seed=SEED))
         finish(overnight("run", str(job), "--outputs", "whole", "--quiet", cwd=folder))
     (run,) = (folder / "whole").iterdir()
     return [timeless(row) for row in read_trajectories(run)]
@@ -115,10 +117,9 @@ def killed(folder: Path, tasks: int, kills: int, seed: int, max_n: int = 1) -> O
     """Run the job, kill -9 it `kills` times after a random number of further requests, resume to the end."""
     chance = random.Random(seed)
     log = folder / "killed.log"
-    in_flight: Counter[str] = Counter()
     with server(log) as url:
         job = folder / "killed.toml"
-        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT))
+        job.write_text(JOB.format(tasks=tasks, url=url, max_n=max_n, in_flight=IN_FLIGHT, seed=SEED))
         per_kill = max(2, tasks * 9 // (kills + 1))
         words = ("run", str(job), "--outputs", "killed", "--quiet")
         done = 0
@@ -129,11 +130,11 @@ def killed(folder: Path, tasks: int, kills: int, seed: int, max_n: int = 1) -> O
             process.communicate()
             done += process.returncode == -signal.SIGKILL
             (run,) = (folder / "killed").iterdir()
-            in_flight.update(asked(log) - answered(run))
             words = ("resume", str(run), "--quiet")
         finish(overnight(*words, cwd=folder))
     seen = asked(log)
     twice = {key: count - 1 for key, count in seen.items() if count > 1}
+    under_way = cut_off(run)
     return Outcome(
         trajectories=[timeless(row) for row in read_trajectories(run)],
         episodes=len(list(read_trajectories(run))),
@@ -141,7 +142,7 @@ def killed(folder: Path, tasks: int, kills: int, seed: int, max_n: int = 1) -> O
         asked=sum(seen.values()),
         twice=sum(twice.values()),
         cut_off=read_manifest(run)["totals"]["cut_off_attempts"],
-        unexplained=[key for key, count in twice.items() if count > in_flight[key]],
+        unexplained=[key for key, count in twice.items() if count > under_way[key]],
     )
 
 
@@ -157,19 +158,26 @@ def asked(log: Path) -> Counter[str]:
     return Counter(f"{row['prompt']} {row['seed']}" for row in rows(log))
 
 
-def answered(run: Path) -> Counter[str]:
-    """How often each (prompt, seed) was answered, by the run's ledger."""
+def cut_off(run: Path) -> Counter[str]:
+    """How often each (prompt, seed) was begun and neither answered nor failed, by the run's ledger."""
     parts: dict[str, str] = {}
     prompts: dict[str, str] = {}
-    found: Counter[str] = Counter()
+    begun: Counter[tuple[str, str, int]] = Counter()
     for row in rows(run / "ledger.jsonl"):
         parts.update(row.get("parts") or {})
         if row["kind"] == "request":
             text = "".join(parts[name] for _, names in row["turns"] for name in names)
             prompts[row["hash"]] = hashlib.sha256(text.encode()).hexdigest()[:16]
-        elif row["kind"] == "reply":
-            found[f"{prompts[row['hash']]} {row['seed']}"] += 1
-    return found
+        elif row["kind"] in ("reply", "attempt"):
+            begins = row["kind"] == "attempt" and row["error"] is None
+            begun[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
+    return Counter(
+        {
+            f"{prompts[hash]} {seed_of(SEED, scope, hash, first)}": count
+            for (scope, hash, first), count in begun.items()
+            if count > 0
+        }
+    )
 
 
 def lines(path: Path) -> int:

@@ -131,6 +131,11 @@ class Request:
     def kind(self) -> Kind:
         return "completion" if self.turns[0].role == "prompt" else "chat"
 
+    @cached_property
+    def characters(self) -> int:
+        """Length of all turns' text."""
+        return sum(len(part) for turn in self.turns for part in turn.text.parts)
+
     @property
     def prompt(self) -> str:
         """All turns as one string, for people and for replaying."""
@@ -250,10 +255,33 @@ class Model(BaseModel):
         None, gt=0, le=1, description="Nucleus sampling; unset: the server's default."
     )
     logprobs: bool = Field(False, description="Ask for the log-probability of each token.")
-    in_flight: int | None = Field(None, gt=0, description="At most this many calls at once.")
+    in_flight: int | None = Field(
+        None, gt=0, description="At most this many calls at once; unset: found by trying."
+    )
+    adaptive: bool | None = Field(
+        None, description="Find rate and concurrency by trying; unset: where `in_flight` is not set."
+    )
     requests_per_minute: float | None = Field(None, gt=0, description="Never more calls in any 60 s.")
+    requests_per_day: float | None = Field(None, gt=0, description="Never more calls in any 24 h.")
+    tokens_per_minute: float | None = Field(
+        None, gt=0, description="Never more tokens, in and out together, in any 60 s."
+    )
+    input_tokens_per_minute: float | None = Field(
+        None, gt=0, description="Never more prompt tokens in any 60 s, where they have a limit of their own."
+    )
+    output_tokens_per_minute: float | None = Field(
+        None, gt=0, description="Never more reply tokens in any 60 s, where they have a limit of their own."
+    )
+    on_daily_quota: Literal["stop", "wait"] = Field(
+        "stop", description="A quota of a day is used up: end the cell, to be resumed, or sit it out."
+    )
     max_n: int = Field(1, gt=0, description="Draws that one call may ask for (the provider's `n`).")
     attempts: int = Field(6, gt=0, description="Tries of one call in all, the first included.")
+    retry_for: float = Field(
+        1800.0,
+        gt=0,
+        description="Seconds that tries and pauses of one call may take, its queueing not counted.",
+    )
     timeout: float = Field(
         600.0, gt=0, description="Seconds that one try may take, waiting for a place not counted."
     )
@@ -269,13 +297,31 @@ class Model(BaseModel):
         """What the request hash says of the model: its name, or the SHA-256 of its weights."""
         return self.model
 
+    remote: ClassVar[bool] = True
+    """Whether others share what answers, so that limits are to be found; else concurrency is fixed."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether rate and concurrency are found by trying."""
+        return self.in_flight is None and self.remote if self.adaptive is None else self.adaptive
+
     @property
     def default_in_flight(self) -> int:
         """Calls at once where the job says nothing."""
         return 64
 
+    @property
+    def charges_max_tokens(self) -> bool:
+        """Whether the provider counts a call's whole token limit against tokens a minute."""
+        return False
+
+    @property
+    def charges_cached(self) -> bool:
+        """Whether the provider counts prompt tokens from its cache against tokens a minute."""
+        return True
+
     def lines(self) -> Sequence[tuple[Model, float]]:
-        """The endpoints that can answer, each a model of its own with a gate of its own, and their weights."""
+        """The endpoints that answer as this model, each with its weight. One, itself, unless it says more."""
         return [(self, 1.0)]
 
     async def open(self, cache: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from runner.errors import (
     CellStopped,
     ContextOverflow,
+    DailyQuota,
     EpisodeFailed,
     Filtered,
     ModelError,
@@ -166,7 +167,7 @@ def _too_many(said: Said, wait: float | None, text: Callable[[str, str], str], d
         or (wait is None and (_DAILY.search(said.all) or (daily and re.search(daily, said.all, re.I))))
     ):
         when = f"in {wait / 3600:.1f} h" if long and wait is not None else "when it is renewed"
-        return CellStopped(text("a daily quota is used up", f"Resume {when}."), status=429)
+        return DailyQuota(text("a daily quota is used up", f"Resume {when}."), retry_after=wait, status=429)
     return Transient(text("too many requests", ""), retry_after=wait, status=429)
 
 

@@ -163,6 +163,14 @@ class HttpModel(Model):
             self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
         return self._row
 
+    @property
+    def charges_max_tokens(self) -> bool:
+        return self.row.reserves_max_tokens
+
+    @property
+    def charges_cached(self) -> bool:
+        return self.row.counts_cached
+
     def cost(self, usage: Usage) -> float | None:
         """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one."""
         if self.price is not None:

@@ -63,6 +63,7 @@ class Local(Model):
     """
 
     provider: ClassVar[str] = "local"
+    remote: ClassVar[bool] = False
 
     model: str = Field("smollm2-135m", description="Name of a bundled model, or path of a .gguf file.")
     api: Literal["completions", "chat"] = Field(

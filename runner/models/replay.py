@@ -31,6 +31,7 @@ class Replay(Model):
     """
 
     provider: ClassVar[str] = "replay"
+    remote: ClassVar[bool] = False
 
     transcript: Path | None = Field(None, description="A recorded transcript, JSON lines.")
     run: Path | None = Field(None, description="The folder of an earlier run.")

@@ -25,6 +25,7 @@ class Scripted(Model):
     """
 
     provider: ClassVar[str] = "scripted"
+    remote: ClassVar[bool] = False
 
     model: str = "scripted"
     replies: list[str] = Field(default_factory=list, description="Reply i answers draw i of each request.")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import main
-from tests.killing import IN_FLIGHT, JOB, lines, overnight, server, wait_for_lines
+from tests.killing import IN_FLIGHT, JOB, SEED, lines, overnight, server, wait_for_lines
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -142,7 +142,7 @@ def long_run(tmp_path):
     log = tmp_path / "log"
     with server(log, delay=0.15) as url:
         path = tmp_path / "job.toml"
-        path.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT))
+        path.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT, seed=SEED))
         process = overnight("run", str(path), cwd=tmp_path)
         wait_for_lines(log, 5, process)
         try:
@@ -179,7 +179,7 @@ def test_two_ctrl_c_stop_now_and_exit_130(tmp_path):
     log, job = tmp_path / "log", tmp_path / "job.toml"
     often = "import runner.progress as p; p.EVERY_LINE = 0.1; from runner.cli import main; main()"
     with server(log, delay=600) as url:
-        job.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT))
+        job.write_text(JOB.format(tasks=20, url=url, max_n=1, in_flight=IN_FLIGHT, seed=SEED))
         process = subprocess.Popen(
             [sys.executable, "-c", often, "run", str(job)],
             cwd=tmp_path,

@@ -160,7 +160,7 @@ async def test_every_fault_is_what_it_says(kind: str, tmp_path: Path) -> None:
         assert found == " because"
     else:
         expected = Transient if kind in PASSING else Unsupported if kind in ADAPTING else CellStopped
-        assert type(found) is expected, found
+        assert isinstance(found, expected), found
     if kind.startswith("429, ") and kind in PASSING:
         assert isinstance(found, Transient)
         silent = {"nothing said", "nonsense", "less than nothing", "unknown limits"}

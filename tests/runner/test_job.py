@@ -30,7 +30,7 @@ from runner.models.scripted import scripted
 from runner.registry import code_version, method_class
 
 ROOT = Path(__file__).parents[2]
-NO_BUDGET = dict.fromkeys(("max_usd", "max_tokens", "max_calls", "max_hours"))
+NO_BUDGET = dict.fromkeys(("episode_seconds", "max_usd", "max_tokens", "max_calls", "max_hours"))
 
 GOOD = """\
 name = "good"

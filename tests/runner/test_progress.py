@@ -22,7 +22,7 @@ from runner.execution import Counts, Execution
 from runner.job import Job
 from runner.models.base import Call
 from runner.progress import Progress
-from tests.killing import IN_FLIGHT, JOB, lines, server
+from tests.killing import IN_FLIGHT, JOB, SEED, lines, server
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -32,9 +32,7 @@ def execution(
     took: float = 60.0, **counts: Any,
 ) -> Any:  # fmt: skip
     """What a line is made from, as a run has it `took` seconds after it began."""
-    passage = SimpleNamespace(
-        gate=SimpleNamespace(flying=flying, waiting=waiting), retrying=dict(enumerate(retrying))
-    )
+    passage = SimpleNamespace(flying=flying, waiting=waiting, retrying=dict(enumerate(retrying)))
     return SimpleNamespace(
         counts=Counts(began=monotonic() - took, **counts),
         passages={"policy": passage},
@@ -134,7 +132,7 @@ async def test_a_run_tells_what_is_in_flight_and_why_calls_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of six episodes one ends, one fails, one pauses before another try, and three wait for an answer."""
-    monkeypatch.setattr("runner.models.passage.random.uniform", lambda low, high: 3600.0)
+    monkeypatch.setattr("runner.models.passage.random.uniform", lambda low, high: 600.0)
     calls = 0
 
     async def script(call: Call) -> str:
@@ -153,7 +151,7 @@ async def test_a_run_tells_what_is_in_flight_and_why_calls_wait(
 
     async def watch(running: Execution) -> None:
         await until(lambda: running.counts.done == 2 and running.passages["policy"].retrying)
-        await until(lambda: running.passages["policy"].gate.flying == 3 and running.counts.total)
+        await until(lambda: running.passages["policy"].flying == 3 and running.counts.total)
         said.append(Progress(io.StringIO()).line(running))
         running.interrupt()
         said.append(Progress(io.StringIO()).line(running))
@@ -261,7 +259,7 @@ def test_a_pipe_gets_plain_lines_while_the_run_goes_on(tmp_path: Path) -> None:
     log, file = tmp_path / "log", tmp_path / "job.toml"
     often = "import runner.progress as p; p.EVERY_LINE = 0.05; from runner.cli import main; main()"
     with server(log, delay=0.2) as url:
-        file.write_text(JOB.format(tasks=4, url=url, max_n=1, in_flight=IN_FLIGHT))
+        file.write_text(JOB.format(tasks=4, url=url, max_n=1, in_flight=IN_FLIGHT, seed=SEED))
         done = subprocess.run(
             [sys.executable, "-c", often, "run", str(file)],
             cwd=tmp_path,

@@ -642,7 +642,7 @@ async def test_a_second_interrupt_stops_at_once_and_loses_nothing_answered(tmp_p
 
 async def test_a_transient_failure_is_tried_again_and_kept_as_an_attempt(tmp_path, monkeypatch):
     async def no_pause(self, *about):
-        return 0.0
+        pass
 
     monkeypatch.setattr("runner.models.passage.Passage._pause", no_pause)
     failed = []

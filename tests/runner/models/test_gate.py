@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.models import gate as module
 from runner.models.gate import Gate, Ticket
 from tests.virtual_time import run, virtual
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seconds that a call waited are told by the loop's clock."""
-    monkeypatch.setattr(module, "monotonic", anyio.current_time)
 
 
 class Served:

@@ -1,0 +1,365 @@
+"""The windows of one account and model: requests and tokens in any minute, requests in any day.
+
+Two things bound each. A `Sliding` log knows what was begun within the window and lets no more than the limit
+in, whatever changed meanwhile. A pace spreads it over the window, as many servers look at seconds, too:
+aiolimiter for requests, which it counts well, and a `Pace` of our own for tokens, where amounts differ and are
+only known in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from aiolimiter import AsyncLimiter
+
+from runner.models.base import Counted, Window
+
+LATE = 1.01
+"""How much longer than its window a call is counted. The server counts arrivals: calls that left within 60.6 s
+may arrive within 60."""
+PACED = 600.0
+"""Seconds. Longer windows (a day's) are used as fast as the shorter ones allow."""
+BURST = 0.01
+"""Share of a window that a pace lets through at once after a pause."""
+REMEMBERED = 150.0
+"""Seconds for which it is known what was let through: what limits are found from that nobody tells."""
+NOISE = 0.02
+"""Share of a limit by which a server's own count may differ from ours and still mean the same: it rounds."""
+
+Key: TypeAlias = tuple[Counted, float]
+"""What is counted, in how many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a call is expected to use: tokens in and out. Every call is one request."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+    def of(self, counted: Counted) -> float:
+        if counted == "requests":
+            return 1.0
+        if counted == "tokens":
+            return self.input + self.output
+        return self.input if counted == "input_tokens" else self.output
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """Something begun at a time; `live` until it leaves its window."""
+
+    at: float
+    amount: float
+    live: bool = True
+
+
+class Sliding:
+    """What was begun within the last `seconds` (and a little, see LATE): never more than `limit`.
+
+    A request larger than the limit waits until nothing else is in the window, and then goes. In long windows
+    neighbours are counted together, so that a day takes no more memory than a minute.
+    """
+
+    def __init__(self, limit: float, seconds: float) -> None:
+        self.limit = limit
+        self.seconds = seconds
+        self.span = seconds * LATE
+        self._grain = seconds / 5000 if seconds > PACED else 0.0
+        self._entries: deque[Entry] = deque()
+        self._own = 0.0
+        self._others = 0.0
+        self._others_until = -math.inf
+
+    def used(self, now: float) -> float:
+        """What counts against the limit now, others' use included as far as the server told it."""
+        self._expire(now)
+        return self._own + self._others
+
+    def wait(self, now: float, amount: float) -> float:
+        """Seconds after which it is worth asking again; 0 if `amount` may go now."""
+        used = self.used(now)
+        if used + amount <= self.limit + 1e-6 or used <= 1e-6:
+            return 0.0
+        leaves = self._entries[0].at + self.span if self._entries else math.inf
+        return max(min(leaves, self._others_until if self._others else math.inf) - now, 1e-6)
+
+    def add(self, now: float, amount: float) -> Entry:
+        last = self._entries[-1] if self._entries else None
+        entry = Entry(now, amount)
+        if last is not None and now - last.at < self._grain:
+            last.amount += amount
+            entry.live = False  # counted with its neighbour; too long a window to mend it later
+        else:
+            self._entries.append(entry)
+        self._own += amount
+        return entry
+
+    def mend(self, entry: Entry, amount: float, now: float) -> None:
+        """The real amount of something counted as an estimate. What left the window already and was more
+        than thought counts from now on."""
+        if entry.live:
+            self._own += amount - entry.amount
+            entry.amount = amount
+        elif not self._grain and amount > entry.amount:
+            self.add(now, amount - entry.amount)
+
+    def told(self, now: float, remaining: float, reset: float) -> None:
+        """The server's own count: what it has beyond ours is others' use, until it is forgotten."""
+        self._expire(now)
+        more = self.limit - remaining - self._own
+        if remaining <= 0 or more > NOISE * self.limit:
+            self._others, self._others_until = max(more, 0.0), now + min(reset, self.span)
+        else:
+            self._others = 0.0
+
+    def _expire(self, now: float) -> None:
+        if self._others and now >= self._others_until:
+            self._others = 0.0
+        entries = self._entries
+        while entries and now - entries[0].at >= self.span:
+            entry = entries.popleft()
+            entry.live = False
+            self._own -= entry.amount
+        if not entries:
+            self._own = 0.0
+
+
+class Pace:
+    """Amounts at an even rate, with a small burst after a pause. A large amount goes at once and is waited for
+    afterwards."""
+
+    def __init__(self, rate: float, seconds: float = 60.0) -> None:
+        self.rate = rate
+        """Amount a second."""
+        self._burst = BURST * seconds
+        self._free = -math.inf
+
+    def wait(self, now: float) -> float:
+        return max(self._free - now, 0.0)
+
+    def add(self, now: float, amount: float) -> None:
+        self._free = max(self._free, now - self._burst) + amount / self.rate
+
+    def mend(self, less: float) -> None:
+        """`less` of it than thought was used."""
+        self._free -= less / self.rate
+
+
+@dataclass(eq=False, slots=True)
+class _Bound:
+    """One window in force."""
+
+    counted: Counted
+    sliding: Sliding
+    pace: Pace | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Taken:
+    """What a call that was let through is charged with, until its real usage is known."""
+
+    at: float
+    charge: Charge
+    parts: list[tuple[_Bound, Entry]] = field(default_factory=list)
+    void: bool = False
+    """It was never sent, or not let in."""
+
+
+class Limits:
+    """All windows of one gate. `job` are the limits that the job sets: no other may exceed them."""
+
+    def __init__(self, job: Mapping[Key, float] | None = None) -> None:
+        self.job = dict(job or {})
+        self._told: dict[Key, float] = {}
+        self._bounds: dict[Key, _Bound] = {}
+        self._guess: list[_Bound] = []
+        self._rate: Pace | None = None
+        self._recent: deque[Taken] = deque()
+        for key, limit in self.job.items():
+            self._set(key, limit, -math.inf)
+
+    @property
+    def known(self) -> bool:
+        """Whether any window of a minute or so is known, from the job or the server."""
+        return any(seconds <= PACED for _, seconds in self._bounds)
+
+    @property
+    def begun(self) -> bool:
+        """Whether any call was let through yet."""
+        return bool(self._recent)
+
+    def wait(self, now: float, charge: Charge) -> tuple[float, str]:
+        """Seconds after which it is worth asking again (0: `charge` may go), and what is waited for."""
+        longest, why = 0.0 if self._rate is None else self._rate.wait(now), "the rate"
+        for bound in self._every():
+            seconds = bound.sliding.wait(now, charge.of(bound.counted))
+            if bound.pace is not None:
+                seconds = max(seconds, bound.pace.wait(now))
+            if seconds > longest:
+                longest, why = seconds, _name(bound)
+        return longest, why
+
+    def too_large(self, charge: Charge) -> str:
+        """The window that `charge` alone exceeds, in words; empty if there is none."""
+        for bound in self._bounds.values():
+            amount = charge.of(bound.counted)
+            if bound.counted != "requests" and amount > bound.sliding.limit:
+                return f"about {amount:.0f} against {_name(bound)}, {bound.sliding.limit:g}"
+        return ""
+
+    def take(self, now: float, charge: Charge) -> Taken:
+        taken = Taken(now, charge)
+        for bound in self._every():
+            amount = charge.of(bound.counted)
+            taken.parts.append((bound, bound.sliding.add(now, amount)))
+            if bound.pace is not None:
+                bound.pace.add(now, amount)
+        if self._rate is not None:
+            self._rate.add(now, 1.0)
+        self._recent.append(taken)
+        while now - self._recent[0].at > REMEMBERED:
+            self._recent.popleft()
+        return taken
+
+    def settle(self, taken: Taken, charge: Charge, now: float) -> None:
+        """The real usage of a call takes the place of what was thought."""
+        for bound, entry in taken.parts:
+            if bound.counted != "requests":
+                self._mend(bound, entry, charge.of(bound.counted), now)
+        taken.charge = charge
+
+    def refund(self, taken: Taken, now: float, *, guessed_only: bool = False) -> None:
+        """The call was never sent (or, for what was found by trying alone: it was not let in)."""
+        taken.void = True
+        for bound, entry in taken.parts:
+            if not guessed_only or bound in self._guess:
+                self._mend(bound, entry, 0.0, now)
+
+    def _mend(self, bound: _Bound, entry: Entry, amount: float, now: float) -> None:
+        if bound.pace is not None:
+            bound.pace.mend(entry.amount - amount)
+        bound.sliding.mend(entry, amount, now)
+
+    # -- what is told ----------------------------------------------------------------------------------
+    def learn(self, now: float, windows: Iterable[Window]) -> Iterator[tuple[str, float | None, float]]:
+        """Follow what a server tells; yields each limit that changed: its name, what it was and is."""
+        for window in windows:
+            if not _positive(window.seconds):
+                continue
+            key = (window.counted, float(window.seconds))
+            if _positive(window.limit) and self._told.get(key) != window.limit:
+                assert window.limit is not None
+                self._told[key] = window.limit
+                limit = min(window.limit, self.job.get(key, math.inf))
+                old = self._bounds[key].sliding.limit if key in self._bounds else None
+                if old != limit:
+                    self._set(key, limit, now)
+                    yield _name(self._bounds[key]), old, limit
+            bound = self._bounds.get(key)
+            remaining = window.remaining
+            if bound is None or remaining is None or not _positive(window.reset) or not remaining >= 0:
+                continue
+            if window.limit is not None and _positive(window.limit):
+                assert window.reset is not None
+                remaining += bound.sliding.limit - window.limit  # the job's own limit may be smaller
+                bound.sliding.told(now, max(remaining, 0.0), window.reset)
+
+    def _set(self, key: Key, limit: float, now: float) -> None:
+        counted, seconds = key
+        bound = self._bounds.get(key)
+        if bound is None:
+            bound = self._bounds[key] = self._remembering(counted, limit, seconds, now)
+        bound.sliding.limit = limit
+        if counted != "requests" and seconds <= PACED:
+            bound.pace = bound.pace or Pace(limit / seconds, seconds)
+            bound.pace.rate = limit / seconds
+
+    def _remembering(self, counted: Counted, limit: float, seconds: float, now: float) -> _Bound:
+        """A window that knows what was begun before it was known itself."""
+        bound = _Bound(counted, Sliding(limit, seconds))
+        for taken in self._recent:
+            if now - taken.at < bound.sliding.span and not taken.void:
+                taken.parts.append((bound, bound.sliding.add(taken.at, taken.charge.of(counted))))
+        return bound
+
+    def pace(self) -> tuple[float, float] | None:
+        """The requests window that paces: its limit and seconds."""
+        paced = [
+            (bound.sliding.limit, bound.sliding.seconds)
+            for (counted, seconds), bound in self._bounds.items()
+            if counted == "requests" and seconds <= PACED
+        ]
+        return min(paced, key=lambda pair: pair[0] / pair[1], default=None)
+
+    # -- what is found by trying -----------------------------------------------------------------------
+    def let_in(self, after: float, until: float) -> tuple[float, float, float]:
+        """Requests and tokens that were let in between two moments of the last minute, and when the first
+        of them was."""
+        these = [taken for taken in self._recent if after < taken.at <= until and not taken.void]
+        first = these[0].at if these else until
+        return float(len(these)), sum(taken.charge.of("tokens") for taken in these), first
+
+    def rate(self, per_second: float | None) -> None:
+        """A pace for requests, beside all limits."""
+        if per_second is None:
+            self._rate = None
+        elif self._rate is None:
+            self._rate = Pace(per_second)
+            self._rate._burst = 0.2
+        else:
+            self._rate.rate = per_second
+
+    def guess(self, seconds: float, requests: float, tokens: float, now: float) -> None:
+        """Windows whose limits were found by trying; they never widen those that are known."""
+        if not self._guess or self._guess[0].sliding.seconds != seconds:
+            self._guess = [
+                self._remembering("requests", requests, seconds, now),
+                self._remembering("tokens", tokens, seconds, now),
+            ]
+        for bound, limit in zip(self._guess, (requests, tokens), strict=True):
+            bound.sliding.limit = limit
+
+    def forget_guess(self) -> None:
+        self._guess = []
+
+    # -- for people ------------------------------------------------------------------------------------
+    def use(self, now: float) -> dict[str, tuple[float, float]]:
+        """Of each known limit, by name: what is used of it, and the limit."""
+        return {
+            _name(bound): (bound.sliding.used(now), bound.sliding.limit) for bound in self._bounds.values()
+        }
+
+    def _every(self) -> Iterator[_Bound]:
+        yield from self._bounds.values()
+        yield from self._guess
+
+
+def limiter(requests: float, seconds: float = 60.0) -> AsyncLimiter:
+    """An aiolimiter bucket that keeps any window within its requests at about 98.5 % use.
+
+    aiolimiter's bucket starts full, so one of b admits b and the leak of a window in the first one: together
+    they are 99 % of the limit; the rest is for the network (see LATE). Below 200 requests the bucket holds a
+    single one.
+    """
+    most = 0.99 * requests
+    if requests < 200:
+        return AsyncLimiter(1, seconds / most)
+    burst = requests // 200
+    return AsyncLimiter(burst, burst * seconds / (most - burst))
+
+
+def _positive(value: float | None) -> bool:
+    return value is not None and 0 < value < math.inf
+
+
+_SPANS = {1.0: "second", 60.0: "minute", 3600.0: "hour", 86400.0: "day"}
+
+
+def _name(bound: _Bound) -> str:
+    seconds = bound.sliding.seconds
+    return f"{bound.counted.replace('_', ' ')} a {_SPANS.get(seconds, f'{seconds:g} s')}"

@@ -1,0 +1,114 @@
+"""One endpoint that answers as a model: its gate, what moves it, and how it has been doing."""
+
+from __future__ import annotations
+
+import random
+
+from runner.errors import CellStopped, DailyQuota, ModelError, Transient
+from runner.models.adaptive import MOST_IN_FLIGHT, Controller
+from runner.models.base import Counted, Model, Reply
+from runner.models.gate import Gate
+from runner.models.limits import Charge, Key
+from runner.models.queue import Queue, Ticket
+
+PARKED = 3600.0
+"""Seconds. A Retry-After beyond this is a quota of hours: the cell stops and the run resumes later."""
+UNREACHED = 3
+"""Calls in a row without a connection after which one endpoint of several is left alone."""
+SHORTEST_REST, LONGEST_REST = 10.0, 1800.0
+"""Seconds for which an endpoint is left alone; each rest is twice as long as the one before."""
+
+
+class Line:
+    """One endpoint of a passage. With `others` beside it, it may rest when it fails."""
+
+    def __init__(self, model: Model, weight: float, queue: Queue, *, others: bool) -> None:
+        self.model = model
+        self.others = others
+        self.name = str(getattr(model, "endpoint", "") or model.model)
+        self.gate = Gate(
+            model.in_flight or model.default_in_flight,
+            limits=limits_of(model),
+            queue=queue,
+            weight=weight,
+            name=self.name,
+        )
+        self.controller = Controller(self.gate, model.in_flight or MOST_IN_FLIGHT) if model.adapts else None
+        self.stopped: CellStopped | None = None
+        """Why it answers nothing until a person acts; it is tried again all the same if there are others."""
+        self._unreached = 0
+        self._rests = 0
+
+    def answered(self, ticket: Ticket, sent: float, reply: Reply, real: Charge) -> None:
+        """A call sent at a time was answered: what it used, what the reply tells of limits."""
+        self.gate.settle(ticket, real)
+        self.gate.learn(reply.windows)
+        self._well(sent)
+        if self.controller is not None:
+            self.controller.answered(sent, real.output)
+
+    def failed(self, ticket: Ticket, sent: float, error: ModelError) -> bool:
+        """A call sent at a time failed. Whether the gate does the waiting before it is worth another try."""
+        self.gate.learn(error.windows)
+        if isinstance(error, CellStopped):
+            self._stop(error)
+            return True
+        if not isinstance(error, Transient):
+            self._well(sent)
+            return False
+        if error.status == 429:
+            return self._refused(ticket, sent, error)
+        if error.status is not None:
+            self._unreached = 0
+            if self.controller is not None:
+                self.controller.troubled()
+            return False
+        self._unreached += 1
+        if self.others and self._unreached >= UNREACHED and sent >= self.gate.paused_until:
+            self._rest(f"no connection, {self._unreached} times in a row: {error}")
+        return False
+
+    def park(self, seconds: float, why: str) -> None:
+        """Nothing for hours."""
+        self.gate.pause(seconds, why)
+
+    def _refused(self, ticket: Ticket, sent: float, error: Transient) -> bool:
+        self._unreached = 0
+        self.gate.refund(ticket, refused=True)
+        if self.controller is not None:
+            self.controller.refused(sent, error.retry_after)
+            return True
+        if error.retry_after is None:
+            return False
+        self.gate.pause(error.retry_after + random.uniform(0, 1.0), "429: the server says how long")
+        return True
+
+    def _well(self, sent: float) -> None:
+        if sent >= self.gate.paused_until:
+            self.stopped, self._unreached, self._rests = None, 0, 0
+        self.gate.proved(sent)
+
+    def _stop(self, error: CellStopped) -> None:
+        self.stopped = error
+        if not self.others:
+            return
+        if isinstance(error, DailyQuota) and error.retry_after is not None:
+            self.gate.pause(error.retry_after, str(error))
+        else:
+            self._rest(str(error))
+
+    def _rest(self, why: str) -> None:
+        self.gate.pause(min(SHORTEST_REST * 2**self._rests, LONGEST_REST), why)
+        self._rests = min(self._rests + 1, 20)
+
+
+def limits_of(model: Model) -> dict[Key, float]:
+    """The limits that the job sets for an endpoint."""
+    given: dict[tuple[Counted, float], float | None] = {
+        ("requests", 60.0): model.requests_per_minute,
+        ("requests", 86400.0): model.requests_per_day,
+        ("tokens", 60.0): model.tokens_per_minute,
+        ("input_tokens", 60.0): model.input_tokens_per_minute,
+        ("output_tokens", 60.0): model.output_tokens_per_minute,
+    }
+    return {key: limit for key, limit in given.items() if limit is not None}

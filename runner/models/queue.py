@@ -1,0 +1,132 @@
+"""The queue before one or more gates: the oldest episode's calls first, whichever gate they pass."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from runner.models.limits import Charge, Taken
+
+if TYPE_CHECKING:
+    from runner.models.gate import Gate
+
+
+def loop_time() -> float:
+    """The event loop's clock. (anyio's needs a task, and timers have none.)"""
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A place in the queue. `priority` is an episode's plan order: smaller goes first. It may be lowered
+    while the ticket waits (an older episode came to need the same draw)."""
+
+    priority: int
+    granted: anyio.Event = field(default_factory=anyio.Event)
+    queued: bool = False
+    flying: bool = False
+    charge: Charge = field(default_factory=Charge)
+    gate: Gate | None = None
+    """The gate that let it through last; None if nobody will make the call."""
+    taken: Taken | None = None
+    """What it was charged with at that gate."""
+
+
+class Queue:
+    """Who waits, in order of age; equals in order of arrival. `gates` take from it as they have room."""
+
+    def __init__(self, clock: Callable[[], float] = loop_time) -> None:
+        self.clock = clock
+        self.waiting = 0
+        """Calls in the queue."""
+        self.gates: list[Gate] = []
+        self._heap: list[tuple[int, int, Ticket]] = []
+        self._order = itertools.count()
+        self._shut = False
+
+    def lend(self, ticket: Ticket, priority: int) -> None:
+        """Let a ticket be served as if it belonged to an older episode, now or when it next waits."""
+        if priority < ticket.priority:
+            ticket.priority = priority
+            if ticket.queued:
+                heapq.heappush(self._heap, (priority, next(self._order), ticket))
+                if self.oldest() is ticket:
+                    self.pump()
+
+    @asynccontextmanager
+    async def passing(self, ticket: Ticket, charge: Charge | None = None) -> AsyncIterator[float]:
+        """Wait for a place at a gate, hold it inside the block; yields the seconds waited. `ticket.gate` tells
+        which gate it is, and None that the queue was shut."""
+        began = self.clock()
+        ticket.charge = charge or Charge()
+        ticket.queued, ticket.granted, ticket.gate = True, anyio.Event(), None
+        self.waiting += 1
+        heapq.heappush(self._heap, (ticket.priority, next(self._order), ticket))
+        if self._shut:
+            self.shut()
+        elif self.oldest() is ticket:
+            self.pump()
+        entered = False
+        try:
+            await ticket.granted.wait()
+            entered = True
+            yield self.clock() - began
+        finally:
+            self._leave(ticket, entered)
+
+    def _leave(self, ticket: Ticket, entered: bool) -> None:
+        if ticket.queued:
+            first = self.oldest() is ticket
+            self._unqueue(ticket)
+            if first:
+                self.pump()
+        elif ticket.flying and ticket.gate is not None:
+            if not entered:
+                ticket.gate.refund(ticket)
+            ticket.gate.release(ticket)
+
+    def _unqueue(self, ticket: Ticket) -> None:
+        ticket.queued = False
+        self.waiting -= 1
+
+    def oldest(self) -> Ticket | None:
+        """Who goes next."""
+        while self._heap:
+            ticket = self._heap[0][2]
+            if ticket.queued:
+                return ticket
+            heapq.heappop(self._heap)
+        return None
+
+    def take(self) -> Ticket:
+        """The oldest leaves the queue: a gate lets it through."""
+        ticket = heapq.heappop(self._heap)[2]
+        self._unqueue(ticket)
+        return ticket
+
+    def pump(self) -> None:
+        """Let through whom the gates have room for, the least loaded gate first."""
+        if len(self.gates) == 1:
+            self.gates[0].pump()
+            return
+        while self.waiting:
+            gates = sorted(self.gates, key=lambda gate: (gate.flying + 1) / gate.weight)
+            if not any(gate.pass_one() for gate in gates):
+                return
+
+    def shut(self) -> None:
+        """Let all who wait, and whoever comes, through at once and without a place. They are to find out that
+        no call will be made any more: thousands would else be paced through only to hear it."""
+        self._shut = True
+        for _, _, ticket in self._heap:
+            if ticket.queued:
+                self._unqueue(ticket)
+                ticket.granted.set()
+        self._heap.clear()

@@ -1,0 +1,148 @@
+"""The controller against servers that keep their limits to themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from runner.models.adaptive import START_IN_FLIGHT
+from runner.models.passage import Passage
+from tests.simulated import Server, lengths, load, model
+from tests.virtual_time import run
+
+
+def under_load(
+    server: Server,
+    seconds: float,
+    askers: int = 200,
+    later: list[tuple[float, Callable[[], None]]] | None = None,
+    characters: Callable[[], int] = lambda: 400,
+    **settings: object,
+) -> tuple[Passage, float]:
+    """The passage afterwards, and when it began."""
+    random.seed(7)
+
+    async def main() -> tuple[Passage, float]:
+        began = anyio.current_time()
+        return await load(
+            model(server, **settings), seconds, askers, later=later or (), characters=characters
+        ), began
+
+    return run(main)
+
+
+@pytest.mark.parametrize("takes", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("requests", [60, 600, 3000])
+def test_a_hidden_limit_is_found_and_used_with_few_refusals(requests: int, takes: float) -> None:
+    server = Server(requests=requests, takes=lambda flying: takes)
+    _, began = under_load(server, 240, 300)
+    assert server.share_refused <= 0.02
+    assert server.use(began + 60, began + 240) >= 0.85
+    assert server.most_let_in()[0] <= requests
+
+
+def test_hidden_limits_on_requests_and_tokens_are_found_together() -> None:
+    server = Server(requests=600, tokens=90_000, completion=lengths(1, 20, 100))
+    _, began = under_load(server, 240, characters=lengths(2, 100, 600))
+    assert server.share_refused <= 0.02
+    assert server.use(began + 60, began + 240) >= 0.85
+
+
+@pytest.mark.parametrize("requests", [50, 100, 200])
+def test_a_short_window_is_found_too(requests: int) -> None:
+    server = Server(requests=requests, seconds=5, takes=lambda flying: 0.02, refuses_in=0.01)
+    _, began = under_load(server, 20, 100)
+    assert server.share_refused <= 0.02
+    assert server.use(began + 5, began + 20) >= 0.85
+
+
+def test_a_limit_that_is_lowered_costs_few_refusals() -> None:
+    server = Server(requests=600)
+    _, began = under_load(server, 300, later=[(150, lambda: setattr(server, "requests", 300))])
+    assert server.share_refused <= 0.02
+    assert server.use(began + 180, began + 240) >= 0.85
+
+
+def test_a_limit_that_is_raised_is_found() -> None:
+    server = Server(requests=600)
+    _, began = under_load(server, 420, later=[(150, lambda: setattr(server, "requests", 1200))])
+    assert server.share_refused <= 0.02
+    assert server.use(began + 330, began + 420) >= 0.85
+
+
+@pytest.mark.parametrize("told", [89.0, None])
+def test_refusals_that_say_nothing_true_freeze_nothing(told: float | None) -> None:
+    server = Server(requests=600, retry_after=lambda until: told)
+    _, began = under_load(server, 900)
+    assert server.share_refused <= 0.02
+    assert server.use(began + 600, began + 900) >= 0.5
+
+
+def test_a_server_that_refuses_all_for_ten_minutes_is_used_again_when_it_does_not() -> None:
+    server = Server(requests=0.5, retry_after=lambda until: 89.0)
+    _passage, began = under_load(
+        server, 1200, 50, later=[(600, lambda: setattr(server, "requests", 600))], attempts=100
+    )
+    assert sum(at < began + 600 for at in server.refused) < 30
+    server.requests = 600
+    assert server.use(began + 1000, began + 1200) >= 0.5
+
+
+def test_one_congestion_is_one_change_however_many_calls_are_refused() -> None:
+    server = Server(requests=600, refuses_in=2.0)  # dozens are in the air when it begins
+    passage, _began = under_load(server, 30, 300)
+    assert len(server.refused) > 5
+    cuts = [change for change in passage.changes if change.what == "requests a minute"]
+    assert len(cuts) <= 1
+
+
+def test_nothing_grows_that_is_not_used() -> None:
+    server = Server(takes=lambda flying: 1.0)
+    passage, _ = under_load(server, 300, 2)
+    assert passage.gate.in_flight == START_IN_FLIGHT
+    assert server.most == 2
+
+
+def test_latency_that_grows_with_concurrency_ends_its_growth() -> None:
+    server = Server(takes=lambda flying: max(1.0, flying / 32))
+    passage, began = under_load(server, 300, 1000)
+    late = [at for at, _ in server.let_in if at > began + 100]
+    assert len(late) >= 0.9 * 32 * 200
+    assert passage.gate.in_flight <= 128
+    assert any("at best" in change.why for change in passage.changes)
+
+
+def test_a_ceiling_that_the_job_sets_is_kept() -> None:
+    server = Server()
+    passage, _ = under_load(server, 120, 300, in_flight=20)
+    assert passage.gate.in_flight == server.most == 20
+
+
+def test_a_fixed_concurrency_is_left_alone() -> None:
+    server = Server(takes=lambda flying: max(1.0, flying / 8))
+    passage, _ = under_load(server, 60, 300, in_flight=64, adaptive=None)
+    assert passage.lines[0].controller is None
+    assert server.most == 64
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["from the job", "told by the server"])
+def test_known_limits_are_used_from_the_start_and_nothing_is_refused(tells: bool) -> None:
+    server = Server(requests=600, tokens=90_000, completion=lengths(1, 20, 100), tells=tells)
+    given = {} if tells else {"requests_per_minute": 600, "tokens_per_minute": 90_000}
+    _passage, began = under_load(server, 180, characters=lengths(2, 100, 600), **given)
+    assert server.refused == []
+    assert server.use(began, began + 180) >= 0.97
+    requests, tokens = server.most_let_in()
+    assert requests <= 600 and tokens <= 90_000
+
+
+def test_server_errors_slow_growth_and_every_change_has_its_reason() -> None:
+    server = Server()
+    passage, _ = under_load(server, 30, 100)
+    assert passage.changes
+    assert all(change.why and change.what for change in passage.changes)
+    controller = passage.lines[0].controller
+    assert controller is not None
