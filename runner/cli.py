@@ -123,6 +123,7 @@ def status(folder: Path, as_json: bool) -> None:
                 "path": str(found.path),
                 "status": found.status,
                 "totals": manifest.get("totals", {}),
+                "now": manifest.get("now"),
                 "stopped_cells": manifest.get("stopped_cells", {}),
                 **found.summary,
             }
@@ -143,6 +144,16 @@ def status(folder: Path, as_json: bool) -> None:
             f"tokens, ${totals['paid_usd']:.4f}; {totals['failed_attempts']:,} tries failed, "
             f"{totals['possibly_billed_attempts']:,} may have been billed"
         )
+    now = (manifest.get("now") or {}) if found.status == "running" else {}
+    if now:
+        rates = f"{now['calls_per_second']:.1f} calls/s, {now['tokens_per_second']:,.0f} tokens/s"
+        click.echo("; ".join([f"now: {rates}", *now["spent"], *now["waits"]]))
+        for limit in now["limits"]:
+            click.echo(
+                f"  {limit['endpoint']}: {limit['used']:,.0f} of {limit['limit']:,.0f} {limit['what']}"
+            )
+        for call in now["longest_calls"]:
+            click.echo(f"  {call['seconds']:,.0f} s under way: {call['scope']} at {call['endpoint']}")
     for cell, why in manifest.get("stopped_cells", {}).items():
         click.echo(f"stopped: {cell}: {why}")
     if spent := manifest.get("budget"):

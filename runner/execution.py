@@ -29,6 +29,7 @@ from runner.models.passage import Passage
 from runner.outputs import RunFolder
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
+from runner.vitals import Pulse
 
 SYNC_EVERY = 1.0
 """Seconds between forcing the ledger to the disk: what a crash of the machine (not of the process) may cost."""
@@ -82,6 +83,7 @@ class Execution:
         self._done: dict[str, tuple[str, int]] = {}
         self.moved: dict[str, int] = {}
         """New places in plan order of episodes that were done under an older, shorter plan."""
+        self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(job.settings.limits.max_episodes, self._solve)
         self.interrupted = 0
@@ -307,6 +309,14 @@ class Execution:
             await to_thread.run_sync(self.folder.trajectories.sync)
 
     # -- for run.json ----------------------------------------------------------------------------------
+    def limits_history(self) -> dict[str, list[dict[str, Any]]]:
+        """By model: each change of a bound, with its reason."""
+        return {
+            name: [change.as_dict() for change in passage.changes]
+            for name, passage in self.passages.items()
+            if passage.changes
+        }
+
     def totals(self) -> Mapping[str, Any]:
         """Episodes and what was paid, over all processes that worked on this run."""
         return {

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -229,6 +230,8 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 status=status,
                 ended=now(),
                 totals=totals,
+                now=None,
+                limits_history=execution.limits_history() or before.get("limits_history", {}),
                 stopped_cells=why,
                 budget=before.get("budget") if readback else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
@@ -246,7 +249,8 @@ def _watcher(progress: bool | Watch) -> Watch:
                 tasks.start_soon(_show, Progress() if progress is True else progress, execution)
             while True:
                 await anyio.sleep(2)
-                await to_thread.run_sync(lambda: execution.folder.update(totals=execution.totals()))
+                state = {"totals": execution.totals(), "now": execution.pulse.take().as_dict()}
+                await to_thread.run_sync(partial(execution.folder.update, **state))
 
     return watch
 

@@ -53,26 +53,24 @@ class Progress:
         counts = execution.counts
         bar: Any = tqdm(total=counts.total, unit="ep", file=self.stream, dynamic_ncols=True, smoothing=0.1)
 
-        def show() -> None:
+        def show(words: str, *, last: bool = False) -> None:
             bar.total = counts.total
             bar.initial = counts.already  # so that a resume does not distort the rate
             bar.n = counts.already + counts.done
-            bar.set_postfix_str(self._postfix(execution), refresh=False)
+            bar.set_postfix_str(words, refresh=False)
             bar.refresh()
-
-        def last() -> None:
-            show()
-            bar.close()
+            if last:
+                bar.close()
 
         try:
             while True:
                 if "ipykernel" in sys.modules:
-                    show()  # a notebook's widgets belong to its own thread, and never block
+                    show(self._postfix(execution))  # a notebook's widgets belong to its own thread
                 else:
-                    writer.write(show)
+                    writer.write(partial(show, self._postfix(execution)))
                 await anyio.sleep(EVERY_BAR)
         finally:
-            writer.write(last)
+            writer.write(partial(show, self._postfix(execution), last=True))
 
     async def _lines(self, execution: Execution, writer: _Writer) -> None:
         while True:
@@ -92,7 +90,7 @@ class Progress:
         return f"overnight: {finished}{of} episodes in {_clock(took)}{eta}, {self._postfix(execution)}"
 
     def _postfix(self, execution: Execution) -> str:
-        parts = []
+        parts = [] if (pulse := getattr(execution, "pulse", None)) is None else pulse.take().words()
         flying = sum(passage.flying for passage in execution.passages.values())
         waiting = sum(passage.waiting for passage in execution.passages.values())
         parts.append(f"{execution.scheduler.in_flight} running, {flying} calls in flight")

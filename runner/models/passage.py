@@ -52,6 +52,8 @@ class Passage:
         self.stopped: CellStopped | None = None
         self.retrying: dict[int, str] = {}
         """Calls that wait before another try, and why: what `status` shows."""
+        self.under_way: dict[int, tuple[str, str, float]] = {}
+        """Calls that were sent and are not answered: scope, endpoint, and since when by the queue's clock."""
         self._pauses: set[anyio.CancelScope] = set()
         self._line = {line.gate: line for line in self.lines}
         for line in self.lines:
@@ -150,6 +152,7 @@ class Passage:
                 raise
             line = this.line = self._line[gate]
             sent = self.queue.clock()
+            self.under_way[id(ticket)] = (call.scope, line.name, sent)
             try:
                 reply = await line.model.call(call)
             except ModelError as error:
@@ -163,6 +166,8 @@ class Passage:
                 why = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "cut off"
                 self._tell(call, ModelError(why, billed=True))
                 raise
+            finally:
+                self.under_way.pop(id(ticket), None)
             this.took = self.queue.clock() - sent
             line.answered(ticket, sent, reply, self.charges.real(call, reply.usage))
             cost = line.model.cost(reply.usage) if reply.cost_usd is None else reply.cost_usd

@@ -212,6 +212,25 @@ def test_a_run_in_progress_is_seen_and_its_folder_refused_to_others(long_run):
     assert result.exit_code == 3 and f"process {process.pid} is working on this run" in result.stderr
 
 
+def test_status_of_a_live_run_names_the_calls_that_take_longest(tmp_path):
+    log = tmp_path / "log"
+    with server(log, delay=600) as url:
+        path = tmp_path / "job.toml"
+        path.write_text(JOB.format(tasks=2, url=url, max_n=1, in_flight=IN_FLIGHT, seed=SEED))
+        process = overnight("run", str(path), cwd=tmp_path)
+        try:
+            wait_for_lines(log, 2, process)
+            now = None
+            while not now or not now["longest_calls"]:
+                assert process.poll() is None
+                now = json.loads((the_run(tmp_path) / "run.json").read_text()).get("now")
+            words = call("status", the_run(tmp_path)).stdout
+        finally:
+            process.kill()
+            process.communicate()
+    assert "now: 0.0 calls/s" in words and "s under way: hotpotqa/enc-q" in words and url in words
+
+
 def test_a_killed_run_is_told_from_a_running_one(long_run):
     process, folder = long_run
     process.kill()
