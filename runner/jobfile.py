@@ -126,7 +126,7 @@ class Locator:
         else:
             message = first["msg"].removeprefix("Value error, ")
             what = message[:1].lower() + message[1:]
-            if loc and first["type"] != "too_short":
+            if loc and first["type"] not in ("too_short", "value_error"):
                 what += f", not {_short(first['input'])}"
         more = f" (and {len(others)} more)" if others else ""
         return JobError(self.at((*path, *loc)) + what + more)

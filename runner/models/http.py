@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -30,6 +31,10 @@ from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
 
+SECRET = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
+)
+"""Headers that carry keys, which no job file may hold."""
 SEED_BITS = 0x7FFF_FFFF
 """Seeds are sent as 31 bits: some servers read 32 (llama.cpp takes 2**32 - 1 as "random")."""
 
@@ -45,7 +50,24 @@ class Answer(NamedTuple):
 def _address(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        raise ValueError(f"base_url must look like https://host/v1, got {value!r}")
+        raise ValueError(f"base_url must look like https://host/v1, not {value!r}")
+    if (
+        parts.username
+        or parts.password
+        or re.search(r"(^|&)[^=&]*(key|token|secret|sig)[^=&]*=", parts.query, re.I)
+    ):
+        raise ValueError(
+            "base_url is written to the run's files, so it can hold no user, password or key; put the key into "
+            "an environment variable and name that in key_env"
+        )
+    return value
+
+
+def _variable(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError(
+            "key_env is the name of an environment variable that holds the key, not the key itself"
+        )
     return value
 
 
@@ -55,7 +77,9 @@ class Endpoint(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     base_url: Annotated[str, AfterValidator(_address)] | None = Field(None, description="Its address.")
-    key_env: str | None = Field(None, description="Environment variable that holds its key.")
+    key_env: Annotated[str, AfterValidator(_variable)] | None = Field(
+        None, description="Environment variable that holds its key."
+    )
     weight: float = Field(1.0, gt=0, description="Its share of the calls, relative to the others'.")
 
 
@@ -145,6 +169,21 @@ class HttpModel(Model):
     @classmethod
     def _is_address(cls, value: str) -> str:
         return _address(value)
+
+    @field_validator("key_env")
+    @classmethod
+    def _is_variable(cls, value: str) -> str:
+        return _variable(value)
+
+    @field_validator("headers")
+    @classmethod
+    def _hold_no_key(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if name.lower() in SECRET:
+                raise ValueError(
+                    f"header {name!r} would be written to the run's files; use key_env for the key"
+                )
+        return value
 
     @field_validator("service")
     @classmethod

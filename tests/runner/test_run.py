@@ -12,7 +12,7 @@ import pytest
 
 from envs.base import DataError, Observation, Session, Task, World, WorldError
 from runner import library
-from runner.errors import CellStopped, EpisodeFailed, RunError, Transient
+from runner.errors import CellStopped, EpisodeFailed, JobError, RunError, Transient
 from runner.job import Job
 from runner.jsonl import rows
 from runner.methods.cot_sc import CotSC
@@ -822,6 +822,26 @@ async def test_the_same_notebook_can_run_twice(tmp_path):
     assert first.path != second.path
     frame = second.frame()
     assert list(frame["scores.em"]) == [1.0] * 4
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"base_url": "https://me:sk-very-secret@host/v1"},
+        {"base_url": "https://host/v1?key=sk-very-secret"},
+        {"key_env": "sk-very-secret"},
+        {"headers": {"Authorization": "Bearer sk-very-secret"}},
+    ],
+)
+def test_a_key_written_into_a_job_is_refused_and_not_repeated(settings):
+    raw = {
+        "models": {"policy": {"provider": "openai", "model": "m", **settings}},
+        "envs": {"hotpotqa": {}},
+        "methods": {"standard": {}},
+    }
+    with pytest.raises(JobError, match="key_env") as caught:
+        Job.parse(raw)
+    assert "sk-very-secret" not in str(caught.value)
 
 
 async def test_a_key_in_the_environment_reaches_no_file(tmp_path, monkeypatch):
