@@ -8,23 +8,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 import anyio
 
-from envs.base import Observation, Session, Task, World, WorldError
+from envs.base import Observation, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
-from runner.ledger import Draw, Ledger, Recorded
+from runner.ledger import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
 from runner.models.base import Params, Request, Usage
 from runner.models.passage import Passage
-from runner.sampling import Sampling
+from runner.place import Place
+from runner.trajectory import SCHEMA, Step
 from runner.voting import Votes
-
-SCHEMA = 1
-"""Version of the trajectory line."""
 
 
 class Restart(Exception):
@@ -37,57 +34,6 @@ class Ended(Exception):
     def __init__(self, status: str) -> None:
         super().__init__(status)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an episode stands in a run: its names, its cell and what it draws from."""
-
-    run: str
-    id: str
-    index: int
-    """Plan order, and so the priority of its calls."""
-    config: str
-    """Hash of what shapes the episode."""
-    env: str
-    method: str
-    model: str
-    trial: int
-    world: World
-    roles: Mapping[str, Passage]
-    """Models by role; `policy` is always there."""
-    sampling: Sampling
-    ledger: Ledger
-    most_draws: int = 2000
-    """Replies and actions after which the episode is given up: a method that never ends must not run up a bill."""
-    readback: bool = False
-    """Whether observations may come from the ledger only."""
-    seconds: float | None = None
-    """How long the episode may work, its waiting for limits and between tries not counted."""
-
-
-@dataclass
-class Step:
-    """One thought, action and observation of a trajectory, and the draws that led to it."""
-
-    n: int
-    attempt: int
-    thought: str | None = None
-    action: str | None = None
-    observation: str | None = None
-    draws: list[tuple[str, int]] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "attempt": self.attempt,
-            "thought": self.thought,
-            "action": self.action,
-            "observation": self.observation,
-            "draws": [list(draw) for draw in self.draws],
-            "seconds": round(self.seconds, 3),
-        }
 
 
 class Episode:

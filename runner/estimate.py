@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from envs.base import Observation, Session, Task, World
-from runner.episode import Ended, Episode, Place
+from runner.episode import Ended, Episode
 from runner.errors import OvernightError
 from runner.job import Job, Planned
 from runner.ledger import Draw, Ledger
 from runner.models.base import Request
 from runner.models.passage import Passage
+from runner.place import Place
 
 SAMPLE = 20
 """Episodes of each cell that are tried; the counts are scaled from them."""

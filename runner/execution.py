@@ -19,7 +19,7 @@ from envs.base import WorldError
 from envs.data import cache_folder
 from runner import openfiles
 from runner.budget import Budget
-from runner.episode import Ended, Episode, Place, Restart
+from runner.episode import Ended, Episode, Restart
 from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError
 from runner.job import Cell, Job, Planned
 from runner.ledger import Ledger
@@ -27,6 +27,7 @@ from runner.methods.base import Method
 from runner.models.base import Call
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
+from runner.place import Place
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
 from runner.vitals import Pulse
