@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,16 @@ class Endless(World):
 
 @dataclass
 class Figures:
-    """What the server saw, from the end of the first window on where it says `after`."""
+    """What the server saw."""
 
     answered: int
     refused: int
     use_after: float
-    """Share of what the limit allowed after the first window that was answered."""
+    """Share of what the limit allowed, once settled, that was answered."""
     largest: int
     """The most answers within any window."""
+    largest_tokens: int = 0
+    """The most tokens within any window."""
 
     @property
     def refused_share(self) -> float:
@@ -59,8 +62,10 @@ async def pressed(
     *,
     settings: dict[str, Any],
     change: tuple[float, Callable[[Limited], None]] | None = None,
+    settled: float | None = None,
 ) -> Figures:
-    """Press a limited server for so long with more work than it takes, then stop."""
+    """Press a limited server for so long with more work than it takes, then stop. Use is counted from `settled`
+    seconds on (unset: from the end of the first window), of the limit that is used most."""
 
     async def watch(execution: Execution) -> None:
         if change is not None:
@@ -77,41 +82,69 @@ async def pressed(
         job = Job.of(Endless(), Standard(), model, limits={"max_episodes": 2000})
         await library.run(job, outputs=folder, progress=watch)
     began = limited.arrivals[0][0]
-    after = began + limited.window
-    allowed = (seconds - limited.window) * (limited.requests or 0) / limited.window
-    counted = sum(1 for when, _, ok in limited.arrivals if ok and after <= when <= began + seconds)
+    start = limited.window if settled is None else settled
+    counted = [
+        tokens for when, tokens, ok in limited.arrivals if ok and began + start <= when <= began + seconds
+    ]
+    windows = (seconds - start) / limited.window
+    used = [
+        have / (windows * most)
+        for have, most in ((len(counted), limited.requests), (sum(counted), limited.tokens))
+        if most
+    ]
     return Figures(
         answered=limited.answered,
         refused=limited.refused,
-        use_after=counted / max(allowed, 1),
+        use_after=max(used),
         largest=limited.largest_requests,
+        largest_tokens=limited.largest_tokens,
     )
 
 
 def full() -> dict[str, Any]:
-    """For `tests.full`: three minutes at 600 requests a minute, 60 s windows; the limit known to the job, told
-    in headers, and unknown."""
+    """For `tests.full`: three minutes at 600 requests and 90,000 tokens a minute, 60 s windows; limits known to
+    the job, told in headers, unknown; and told limits that are halved or doubled half-way (use is then counted
+    from a window after the halving, a third of one after the doubling)."""
     import tempfile
 
     found: dict[str, Any] = {}
+    known = {"requests_per_minute": 600, "in_flight": 200}
 
-    async def one(name: str, settings: dict[str, Any], headers: bool) -> None:
-        limited = Limited(requests=600, window=60.0, headers=headers)
+    async def one(name: str, limited: Limited, **how: Any) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            figures = await pressed(Path(folder), limited, 180.0, settings=settings)
+            figures = await pressed(Path(folder), limited, 180.0, **how)
         found[name] = {
             "answered": figures.answered,
             "refused": figures.refused,
             "refused_share": round(figures.refused_share, 4),
-            "use_after_first_window": round(figures.use_after, 4),
-            "most_in_a_window": figures.largest,
+            "use": round(figures.use_after, 4),
+            "most_requests_in_a_window": figures.largest,
+            "most_tokens_in_a_window": figures.largest_tokens,
         }
+
+    def limit(**changed: Any) -> Limited:
+        return Limited(**{"requests": 600, "window": 60.0, **changed})
+
+    def to(requests: float) -> tuple[float, Callable[[Limited], None]]:
+        return 90.0, lambda limited: setattr(limited, "requests", requests)
+
+    long = Limited(lambda body, k: "word " * 150, requests=600, tokens=90_000, window=60.0)
 
     async def all_of_them() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(one, "known", {"requests_per_minute": 600, "in_flight": 200}, False)
-            tasks.start_soon(one, "told", {}, True)
-            tasks.start_soon(one, "unknown", {}, False)
+            for name, limited, how in (
+                ("known", limit(), {"settings": known}),
+                ("known, tokens bind", long, {"settings": {**known, "tokens_per_minute": 90_000}}),
+                ("told", limit(headers=True), {"settings": {}}),
+                ("unknown", limit(), {"settings": {}}),
+                ("told, halved", limit(headers=True), {"settings": {}, "change": to(300), "settled": 150.0}),
+                (
+                    "told, doubled",
+                    limit(headers=True, requests=300),
+                    {"settings": {}, "change": to(600), "settled": 110.0},
+                ),
+            ):
+                tasks.start_soon(partial(one, name, limited, **how))
 
     anyio.run(all_of_them)
     return found

@@ -320,6 +320,11 @@ class Model(BaseModel):
         """Whether the provider counts prompt tokens from its cache against tokens a minute."""
         return True
 
+    @property
+    def charges_output(self) -> bool:
+        """Whether the provider counts generated tokens against tokens a minute."""
+        return True
+
     def lines(self) -> Sequence[tuple[Model, float]]:
         """The endpoints that answer as this model, each with its weight. One, itself, unless it says more."""
         return [(self, 1.0)]

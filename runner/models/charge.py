@@ -42,12 +42,13 @@ class Charges:
     """Estimates for one model.
 
     `max_tokens`: the provider charges a call's token limit when the call begins, and keeps it.
-    `cached`: prompt tokens that it had in its cache count like others.
+    `cached`: prompt tokens that it had in its cache count like others. `output`: generated tokens count.
     """
 
-    def __init__(self, *, max_tokens: bool = False, cached: bool = True) -> None:
+    def __init__(self, *, max_tokens: bool = False, cached: bool = True, output: bool = True) -> None:
         self.max_tokens = max_tokens
         self.cached = cached
+        self.output = output
         self._characters = 0.0
         self._tokens = 0.0
         self._lengths: dict[Like, _Lengths] = {}
@@ -61,7 +62,7 @@ class Charges:
         else:
             each = min(lengths.expected(), limit)
         ratio = CHARACTERS if self._tokens <= 0 else self._characters / self._tokens
-        return Charge(call.request.characters / ratio, max(call.n, 1) * each)
+        return Charge(call.request.characters / ratio, max(call.n, 1) * each if self.output else 0.0)
 
     def real(self, call: Call, usage: Usage) -> Charge:
         """What a reply really cost its limits; later estimates are the better for it."""
@@ -74,7 +75,7 @@ class Charges:
             lengths.add(usage.completion / n)
         prompt = usage.prompt if self.cached else max(usage.prompt - usage.cached, 0)
         output = float(n * call.request.params.max_tokens if self.max_tokens else usage.completion)
-        return Charge(float(prompt), output)
+        return Charge(float(prompt), output if self.output else 0.0)
 
 
 def _like(call: Call) -> Like:

@@ -210,6 +210,10 @@ class HttpModel(Model):
     def charges_cached(self) -> bool:
         return self.row.counts_cached
 
+    @property
+    def charges_output(self) -> bool:
+        return self.row.counts_output
+
     def cost(self, usage: Usage) -> float | None:
         """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one."""
         if self.price is not None:

@@ -46,7 +46,9 @@ class Passage:
         self.queue = Queue()
         found = model.lines()
         self.lines = [Line(each, weight, self.queue, others=len(found) > 1) for each, weight in found]
-        self.charges = Charges(max_tokens=model.charges_max_tokens, cached=model.charges_cached)
+        self.charges = Charges(
+            max_tokens=model.charges_max_tokens, cached=model.charges_cached, output=model.charges_output
+        )
         self.on_failure = on_failure
         self.on_begin = on_begin
         self.stopped: CellStopped | None = None
