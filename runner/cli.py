@@ -40,6 +40,11 @@ def _said(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(2)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except OSError as error:  # the standard output's disk is full, say; a run is whole in its folder
+            click.echo(f"overnight: {error}", err=True)
+            sys.exit(1)
 
     return wrapped
 

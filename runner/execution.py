@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,7 +131,8 @@ class Execution:
             self.folder.log(f"{self.ledger.unpriced} earlier replies have no price and are not in max_usd")
         if line := openfiles.fit([line.gate for p in self.passages.values() for line in p.lines]):
             self.folder.log(line)
-            sys.stderr.write(f"overnight: {line}\n")
+            with suppress(OSError, ValueError):  # a closed terminal ends no run
+                sys.stderr.write(f"overnight: {line}\n")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             self._configs = await to_thread.run_sync(self.job.configs)

@@ -263,6 +263,19 @@ def test_rows_from_an_open_pipe_are_run_as_they_come_and_ctrl_c_ends_the_waiting
     assert process.returncode == 130, said
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_standard_output_is_said_in_one_line_and_the_run_is_whole(job):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", "run", str(job), "--quiet"],
+            stdout=full, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr and b"Traceback" not in done.stderr
+    (run,) = Path("outputs").iterdir()
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
 def test_without_a_terminal_progress_is_plain_lines(job):
     done = subprocess.run(
         [sys.executable, "-m", "runner", "run", str(job)],
