@@ -49,6 +49,9 @@ class Figures:
     """The most answers within any window."""
     largest_tokens: int = 0
     """The most tokens within any window."""
+    lag: float = 0.0
+    """Seconds that the machine kept the event loop waiting at most: by so much calls arrive later than they left,
+    whatever the gate does."""
 
     @property
     def refused_share(self) -> float:
@@ -67,7 +70,22 @@ async def pressed(
     """Press a limited server for so long with more work than it takes, then stop. Use is counted from `settled`
     seconds on (unset: from the end of the first window), of the limit that is used most."""
 
+    lag = 0.0
+
+    async def look_at_lag() -> None:
+        nonlocal lag
+        while True:
+            before = anyio.current_time()
+            await anyio.sleep(0.005)
+            lag = max(lag, anyio.current_time() - before - 0.005)
+
     async def watch(execution: Execution) -> None:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(look_at_lag)
+            await press(execution)
+            beside.cancel_scope.cancel()
+
+    async def press(execution: Execution) -> None:
         if change is not None:
             await anyio.sleep(change[0])
             change[1](limited)
@@ -98,6 +116,7 @@ async def pressed(
         use_after=max(used),
         largest=limited.largest_requests,
         largest_tokens=limited.largest_tokens,
+        lag=lag,
     )
 
 
