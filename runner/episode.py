@@ -142,7 +142,7 @@ class Episode:
         draws: list[Draw] = []
         while more := (_together if until is None else until)(draws, n - len(draws)):
             draws += await self._window(passage, request, scope, first + len(draws), more)
-        if n > 1 and len({draw.text for draw in draws}) == 1:
+        if len(draws) > 1 and len({draw.text for draw in draws}) == 1:
             self.flags.add("identical_draws")
         empty = not any(draw.text.strip() for draw in draws)
         if draws and empty and all(draw.finish in ("filter", "refusal") for draw in draws):
