@@ -27,6 +27,7 @@ from runner.models.base import Request
 from runner.outputs import RunFolder, provenance
 from runner.progress import Progress
 from runner.results import Run, load, table
+from runner.reuse import check
 
 Watch = Callable[[Execution], Any]
 
@@ -85,7 +86,7 @@ async def resume(
         manifest = folder.manifest
         job = job or Job.parse(manifest["job"], overrides, file=path / "run.json")
         shape = await to_thread.run_sync(job.shape)
-        await to_thread.run_sync(_preflight, job)
+        await to_thread.run_sync(_preflight, job, path)
         changes = list(_differences(manifest.get("shape", {}), shape))
         changes += await to_thread.run_sync(_changed_tasks, job, folder)
         if changes and not accept_changes:
@@ -144,10 +145,13 @@ def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) ->
     return Job.read(job, overrides)
 
 
-def _preflight(job: Job) -> None:
-    """Meet missing files, empty data sets, bad rows and unknown prices before a folder is made: all rows of a
-    data set that is read in no time, the first of a large one (whose others are checked while the run begins)."""
+def _preflight(job: Job, own: Path | None = None) -> None:
+    """Meet missing files, empty data sets, bad rows, unknown prices and earlier runs that cannot be used before a
+    folder is made (`own` is the run's, where it has one): all rows of a data set that is read in no time, the
+    first of a large one (whose others are checked while the run begins)."""
     check_prices(job.settings.limits, job.models)
+    for earlier in job.settings.reuse:
+        check(Path(earlier), own)
     until = monotonic() + CHECK_SECONDS
     for env in job.worlds:
         for task in job.tasks(env):
