@@ -195,6 +195,48 @@ def rescore(folder: Path) -> None:
     _finish(_async(library.rescore, folder))
 
 
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def table1(folders: tuple[Path, ...], as_json: bool) -> None:
+    """The ReAct paper's Table 1 from a run (or several, together), beside the paper's numbers."""
+    from runner.analysis.table1 import table1
+
+    tables = table1(*folders)
+    if as_json:
+        _echo_json([found.as_dict() for found in tables])
+    else:
+        click.echo("\n\n".join(map(str, tables)))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--complete", is_flag=True, help="First draw the chains that early stopping left out.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the points.")
+@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture.")
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture of lines.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@_said
+def figure2(
+    folder: Path, complete: bool, as_json: Path | None, png: Path | None, svg: Path | None, quiet: bool
+) -> None:
+    """The ReAct paper's Figure 2 from a run: accuracy against the number of chains, for the sampling methods."""
+    from runner import library
+
+    if complete:
+        _async(library.complete, folder, progress=not quiet)
+    found = library.figure2(folder)
+    click.echo(str(found))
+    if as_json is not None:
+        import orjson
+
+        as_json.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    for picture in (png, svg):
+        if picture is not None:
+            found.save(picture)
+
+
 @main.command(name="list")
 @click.argument("what", type=click.Choice(["methods", "worlds", "models"]), required=False)
 @_said

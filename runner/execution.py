@@ -200,12 +200,12 @@ class Execution:
             else:
                 yield planned
 
-    async def _count(self) -> None:
-        def count() -> int:
-            return sum(1 for _ in self.job.plan())
+    def _planned(self) -> int:
+        return sum(1 for _ in self.job.plan())
 
+    async def _count(self) -> None:
         try:
-            self.counts.total = await to_thread.run_sync(count, abandon_on_cancel=True)
+            self.counts.total = await to_thread.run_sync(self._planned, abandon_on_cancel=True)
         except WorldError as error:  # far down in the data: no need to get there by paying
             self.scheduler.fail(error)
 

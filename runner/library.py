@@ -17,7 +17,10 @@ import orjson
 from anyio import to_thread
 
 from runner import registry
+from runner.analysis.figure2 import figure2
+from runner.analysis.table1 import table1
 from runner.budget import check_prices
+from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, now, run_path
@@ -124,6 +127,39 @@ async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | 
     return await _execute(job, folder, progress, readback=True)
 
 
+async def complete(path: str | Path, *, job: Job | None = None, progress: bool | Watch = True) -> Run:
+    """Draw the chains of a run that early stopping left out, for `figure2`; its rows stay as they are.
+
+    Only the missing draws are asked for. Raises RunError where what shapes the run's episodes has changed, and
+    OvernightError, with what stood in the way, where not all could be drawn: another call goes on.
+    """
+    path = run_path(path)
+    folder = RunFolder.open(path)
+    try:
+        manifest = folder.manifest
+        job = job or Job.parse(manifest["job"], file=path / "run.json")
+        changes = list(_differences(manifest.get("shape", {}), await to_thread.run_sync(job.shape)))
+        if changes:
+            listed = "\n".join(f"  {line}" for line in changes)
+            raise RunError(
+                f"{path}: what shapes its episodes has changed since it began:\n{listed}\n"
+                f"Go on with the run first: overnight resume {path}"
+            )
+        await to_thread.run_sync(_preflight, job, path)
+        history = [*manifest.get("history", []), {"time": now(), "what": "completed chains"}]
+        folder.update(history=history)
+        completion = Completion(job, folder)
+    except BaseException:
+        folder.close()
+        raise
+    run = await _execute(job, folder, progress, completion)
+    if completion.spent or completion.interrupted or completion.failed or completion.stopped:
+        reasons = [*filter(None, [completion.spent]), *completion.stopped.values(), *completion.failed]
+        why = "; ".join(list(dict.fromkeys(reasons))[:3]) or "it was interrupted"
+        raise OvernightError(f"{path}: not all missing chains were drawn: {why}")
+    return run
+
+
 async def plan(job: Job | str | Path, *, overrides: Sequence[str] = ()) -> Estimate:
     """How many episodes, and at most how many calls and tokens, a job would take. Asks no model."""
     return await estimate(_job(job, overrides))
@@ -201,10 +237,18 @@ def _table(key: str) -> str:
     return ".".join(key.removesuffix(" (code)").split(" (")[0].split(".")[:2])
 
 
-async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readback: bool = False) -> Run:
+async def _execute(
+    job: Job,
+    folder: RunFolder,
+    progress: bool | Watch,
+    completion: Completion | None = None,
+    *,
+    readback: bool = False,
+) -> Run:
     path = folder.path
     try:
-        execution = Execution(job, folder, readback=readback)
+        execution = completion or Execution(job, folder, readback=readback)
+        beside = readback or completion is not None  # how the run stands is not changed by it
         before = folder.manifest
         folder.update(status="running")
         status, failure = "finished", None
@@ -218,7 +262,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
             raise failure from None
         finally:
             why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
-            if readback and status == "finished":  # how the run stands is not changed by scoring it
+            if beside and status == "finished":
                 status, why = before.get("status", "died"), before.get("stopped_cells", {})
                 status = "died" if status == "running" else status
             elif status == "finished" and execution.interrupted:
@@ -237,7 +281,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 now=None,
                 limits_history=execution.limits_history() or before.get("limits_history", {}),
                 stopped_cells=why,
-                budget=before.get("budget") if readback else execution.spent,
+                budget=before.get("budget") if beside else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
             folder.write_summary({"status": status, "totals": totals, **load(path).summary})
@@ -293,4 +337,7 @@ def bare(error: BaseException) -> BaseException:
     return error
 
 
-__all__ = ["Job", "OvernightError", "Run", "load", "plan", "render", "rescore", "resume", "run", "table"]
+__all__ = [
+    "Job", "OvernightError", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run",
+    "table", "table1",
+]  # fmt: skip
