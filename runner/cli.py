@@ -93,12 +93,16 @@ def resume(folder: Path, overrides: tuple[str, ...], accept_changes: bool, quiet
 @click.argument("job", type=click.Path(path_type=Path))
 @OVERRIDES
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--seconds", type=float, help="A guess of how long a call takes, for the time that in_flight allows."
+)
 @_said
-def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Count episodes, calls and tokens before any is spent."""
+def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | None) -> None:
+    """Count episodes, calls, tokens and dollars, and the shortest time, before any is spent."""
     from runner import library
+    from runner.forecast import told
 
-    found = _async(library.plan, job, overrides=overrides)
+    found = _async(library.plan, job, overrides=overrides, seconds=seconds)
     if as_json:
         _echo_json(found.as_dict())
         return
@@ -110,6 +114,8 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         f"{found.completion_tokens:,} completion tokens"
     )
     click.echo("(every method taking its longest way; draws that methods share are counted once)")
+    for line in told(found):
+        click.echo(line)
 
 
 @main.command()
@@ -118,6 +124,7 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 @_said
 def status(folder: Path, as_json: bool) -> None:
     """Show how a run stands, running or ended."""
+    from runner.analysis.money import told
     from runner.results import load, table
 
     found = load(folder)
@@ -142,6 +149,8 @@ def status(folder: Path, as_json: bool) -> None:
     )
     if found.summary["cells"]:
         click.echo(table(found.summary))
+        for line in told(found.summary["money"]):
+            click.echo(line)
     if totals:
         paid = totals["paid"]
         click.echo(
@@ -311,11 +320,14 @@ def _echo_json(value: Any) -> None:
 
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
+    from runner.analysis.money import told
     from runner.results import table
 
     click.echo()
     if run.summary["cells"]:
         click.echo(table(run.summary))
+        for line in told(run.summary["money"]):
+            click.echo(line)
     click.echo(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest

@@ -24,6 +24,7 @@ from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, now, run_path
+from runner.forecast import forecast
 from runner.job import Job
 from runner.jsonl import clean, rows
 from runner.models.base import Request
@@ -160,9 +161,15 @@ async def complete(path: str | Path, *, job: Job | None = None, progress: bool |
     return run
 
 
-async def plan(job: Job | str | Path, *, overrides: Sequence[str] = ()) -> Estimate:
-    """How many episodes, and at most how many calls and tokens, a job would take. Asks no model."""
-    return await estimate(_job(job, overrides))
+async def plan(
+    job: Job | str | Path, *, overrides: Sequence[str] = (), seconds: float | None = None
+) -> Estimate:
+    """How many episodes, and at most how many calls, tokens and dollars, a job would take, and how long at least
+    (`seconds`: a guess of how long a call takes, for `in_flight`). Asks no model."""
+    job = _job(job, overrides)
+    found = await estimate(job)
+    found.forecast = forecast(job, found, seconds)
+    return found
 
 
 async def render(job: Job | str | Path, task: str, method: str, *, overrides: Sequence[str] = ()) -> Request:

@@ -199,7 +199,13 @@ def _panel(pool: Pool, asked: Sequence[Question], of: Outcomes) -> Panel:
     curves = {name: _points(rows, trials) for name, rows in values.items()}
     flat = {name: _points(rows, trials)[0] for name, rows in levels.items() if len(rows) == len(asked)}
     return Panel(
-        pool.env, pool.model, title(pool, of), len(asked) // trials, curves, flat, _notes(pool, asked, of)
+        pool.env,
+        pool.job.models[pool.model].model or pool.model,
+        title(pool, of),
+        len(asked) // trials,
+        curves,
+        flat,
+        _notes(pool, asked, of),
     )
 
 

@@ -65,7 +65,7 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     axes.set_ylabel("per cent")
     last = panel.samples
     step = 1 if last <= 8 else 5
-    axes.set_xticks(sorted({1, last, *range(step, last + 1, step)}))
+    axes.set_xticks([1, *range(max(step, 2), last - step // 2, step), last] if last > 1 else [1])
     axes.grid(alpha=0.25, linewidth=0.6)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
