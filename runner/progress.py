@@ -54,7 +54,10 @@ class Progress:
         bar: Any = tqdm(total=counts.total, unit="ep", file=self.stream, dynamic_ncols=True, smoothing=0.1)
 
         def show(words: str, *, last: bool = False) -> None:
-            bar.total = counts.total
+            if bar.total != counts.total:  # a notebook's bar takes its length from `reset` alone
+                began = bar.start_t
+                bar.reset(total=counts.total)
+                bar.start_t = began
             bar.initial = counts.already  # so that a resume does not distort the rate
             bar.n = counts.already + counts.done
             bar.set_postfix_str(words, refresh=False)
@@ -62,15 +65,19 @@ class Progress:
             if last:
                 bar.close()
 
+        def draw(*, last: bool = False) -> None:
+            drawing = partial(show, self._postfix(execution), last=last)
+            if "ipykernel" in sys.modules:
+                drawing()  # a notebook's widgets belong to its own thread
+            else:
+                writer.write(drawing)
+
         try:
             while True:
-                if "ipykernel" in sys.modules:
-                    show(self._postfix(execution))  # a notebook's widgets belong to its own thread
-                else:
-                    writer.write(partial(show, self._postfix(execution)))
+                draw()
                 await anyio.sleep(EVERY_BAR)
         finally:
-            writer.write(partial(show, self._postfix(execution), last=True))
+            draw(last=True)
 
     async def _lines(self, execution: Execution, writer: _Writer) -> None:
         while True:

@@ -7,13 +7,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
+from tqdm import tqdm
 
 import runner.progress
 from runner import library
@@ -247,6 +249,36 @@ async def test_a_bar_starts_at_what_was_done_before(tmp_path: Path, terminal: Te
         first.path, job=job(script, limit=7), accept_changes=True, progress=Progress(terminal)
     )
     assert "7/7" in terminal.getvalue().rstrip("\n").split("\r")[-1]
+
+
+class NotebookBar(tqdm):  # type: ignore[type-arg]
+    """A terminal's bar that keeps to a notebook's rule: its length is what `reset` says, its thread the kernel's."""
+
+    length: float | None = None
+    threads: ClassVar[set[int]] = set()
+
+    def reset(self, total: float | None = None) -> None:
+        self.length = total
+        super().reset(total=total)
+
+    def refresh(self, *args: Any, **kwargs: Any) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().refresh(*args, **kwargs)
+
+    def close(self) -> None:
+        if not self.disable:
+            self.fp.write(f"[{self.n} of {self.length}]")
+        super().close()
+
+
+async def test_a_notebook_gets_a_bar_that_has_a_length_and_is_drawn_by_its_own_thread(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setattr("tqdm.auto.tqdm", NotebookBar)
+    await shown_of(tmp_path, terminal, lambda: "6 running, 6 calls in flight" in terminal.getvalue())
+    assert "[6 of 6]" in terminal.getvalue()
+    assert NotebookBar.threads == {threading.get_ident()}
 
 
 async def test_progress_can_be_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
