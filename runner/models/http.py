@@ -371,6 +371,7 @@ class HttpModel(Model):
                 where=self.where,
                 secret=self._key,
                 daily=self.row.daily,
+                asked=body.keys(),
             )
             error.billed = error.billed or response.status == 200
             if not isinstance(error, Unsupported) or (
