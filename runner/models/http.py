@@ -25,7 +25,7 @@ from pydantic import (
 
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.models.base import Model, Usage, Window
-from runner.models.bodies import load_json, status_within
+from runner.models.bodies import error_within, event_error, load_json, status_within
 from runner.models.failures import classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
@@ -362,11 +362,11 @@ class HttpModel(Model):
     def _read(self, response: Response, body: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:
         """The JSON object of a reply. Raises what a failure means."""
 
-        def failed(status: int) -> ModelError:
+        def failed(status: int, said: bytes = response.body) -> ModelError:
             error = classify(
                 status,
                 response.headers,
-                response.body,
+                said,
                 time.time(),
                 where=self.where,
                 secret=self._key,
@@ -387,12 +387,17 @@ class HttpModel(Model):
             raise failed(response.status)
         data = load_json(response.body)
         if data is None:
-            start = response.body.lstrip()[:1]
-            what = "a web page" if start == b"<" else "JSON that breaks off" if start == b"{" else "no JSON"
-            hint = "; is base_url right?" if start != b"{" else ""
-            raise Transient(f"{self.where}: answered with {what}{hint}", billed=start == b"{", status=200)
-        if data.get("error"):
-            raise failed(status_within(data["error"]))
+            start = response.body.lstrip()[:5]
+            if start in (b"event", b"data:"):
+                if (data := event_error(response.body)) is not None:
+                    raise failed(status_within(error_within(data)), orjson.dumps(data))
+                raise Transient(f"{self.where}: answered with an event stream", billed=True, status=200)
+            if start.startswith(b"{"):
+                raise Transient(f"{self.where}: answered with JSON that breaks off", billed=True, status=200)
+            what = "a web page" if start.startswith(b"<") else "no JSON"
+            raise Transient(f"{self.where}: answered with {what}; is base_url right?", status=200)
+        if (error := error_within(data)) is not None:
+            raise failed(status_within(error))
         return data
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from runner.errors import CellStopped, ContextOverflow, ModelError, Transient, Unsupported
+from runner.errors import CellStopped, ContextOverflow, Filtered, ModelError, Transient, Unsupported
 from runner.models.base import Call, Choice, Params, Reply, Request, Text, Turn
 from runner.models.openai import OpenAI
 from runner.testing import Drip, Drop, FakeOpenAI, completion
@@ -165,6 +165,23 @@ async def test_every_shape_of_a_choice(choice: dict[str, Any], expected: Choice,
         ({"choices": []}, Transient),
         ({"choices": [None]}, Transient),
         ({"choices": [{"error": {"code": 502, "message": "upstream"}, "finish_reason": "error"}]}, Transient),
+        ({"choices": [{"error": {"code": 402, "message": "Insufficient credits"}}]}, CellStopped),
+        ({"choices": [{"error": {"code": 403, "message": "flagged by moderation"}}]}, Filtered),
+        ({"choices": [{"error": {"code": 400, "message": "'temperature' is not supported"}}]}, Transient),
+        ({"choices": [{"error": "upstream"}]}, Transient),
+        ({"choices": [{"finish_reason": "error", "message": {"content": "half a"}}]}, Transient),
+        ({"choices": [{"finish_reason": "abort", "text": ""}]}, Transient),
+        ({"object": "error", "message": "The model `x` does not exist.", "code": 404}, CellStopped),
+        ({"error": {"type": "billing_error", "message": "x"}}, CellStopped),
+        ({"error": {"type": "permission_error", "message": "x"}}, CellStopped),
+        ({"error": {"type": "not_found_error", "message": "x"}}, CellStopped),
+        ({"error": "Rate limit exceeded"}, Transient),
+        ((200, {}, b'data: {"choices": []}\n\ndata: [DONE]\n'), Transient),
+        ((200, {}, b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n'), Transient),
+        (
+            (200, {}, b'data: {"choices": []}\n\ndata: {"error":{"type":"authentication_error"}}\n\n'),
+            CellStopped,
+        ),
         ({}, Transient),
         ((200, {}, b"<!doctype html><title>x</title>"), Transient),
         ((200, {}, b'{"choices": ['), Transient),
@@ -237,6 +254,13 @@ async def test_a_count_that_is_missing_or_nought_is_never_free(usage: Any, tmp_p
     reply = await reply_to({**chat(message={"content": "twelve chars"}), "usage": usage}, tmp_path)
     assert reply.usage.completion == 3
     assert reply.usage.prompt > 0
+
+
+@pytest.mark.parametrize("told", [1e308, -5, 1e10])
+async def test_a_count_that_cannot_be_true_is_estimated(told: float, tmp_path: Path) -> None:
+    body = chat(message={"content": "x" * 8}) | {"usage": {"prompt_tokens": told, "completion_tokens": told}}
+    reply = await reply_to(body, tmp_path)
+    assert 0 < reply.usage.prompt < 100 and reply.usage.completion == 2
 
 
 async def test_llama_cpp_counts_one_choice_of_n_and_is_corrected(tmp_path: Path) -> None:
