@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -131,6 +132,7 @@ class HttpModel(Model):
     _transport: Transport | None = PrivateAttr(None)
     _own: bool = PrivateAttr(False)
     _key: str = PrivateAttr("")
+    _apart: bool = PrivateAttr(False)
     _refused: set[str] = PrivateAttr(default_factory=set)
     _row: Service | None = PrivateAttr(None)
     _lines: list[tuple[Model, float]] = PrivateAttr(default_factory=list)
@@ -234,6 +236,11 @@ class HttpModel(Model):
 
     @property
     def endpoint(self) -> str:
+        """What answers, as rows show it: its address, and its key's variable where several share that."""
+        return f"{self.address} ({self.key_env})" if self._apart else self.address
+
+    @property
+    def address(self) -> str:
         """The base URL as rows and messages show it: without user, password and query."""
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
@@ -243,8 +250,12 @@ class HttpModel(Model):
     @property
     def where(self) -> str:
         """What messages call this model."""
-        key = f", key from {self.key_env}" if self.key_env and self._key else ""
-        return f"{self.model or 'the model'} at {self.endpoint}{key}"
+        key = ""
+        if self.key_env and self._key:
+            key = f", key from {self.key_env}"
+        elif self.key_env and "key_env" in self.model_fields_set:
+            key = f", without a key as {self.key_env} is not set"
+        return f"{self.model or 'the model'} at {self.address}{key}"
 
     def use(self, transport: Transport) -> None:
         """Send through `transport`: a test's, or one that several models share. Its maker closes it."""
@@ -260,7 +271,11 @@ class HttpModel(Model):
         if not self.endpoints:
             return [(self, 1.0)]
         if not self._lines:
-            self._lines = [(self._at(endpoint), endpoint.weight) for endpoint in self.endpoints]
+            lines = [self._at(endpoint) for endpoint in self.endpoints]
+            shared = Counter(line.address for line in lines)
+            for line in lines:
+                line._apart = shared[line.address] > 1 and bool(line.key_env)
+            self._lines = [(line, each.weight) for line, each in zip(lines, self.endpoints, strict=True)]
         return self._lines
 
     def _at(self, endpoint: Endpoint) -> HttpModel:
@@ -316,7 +331,8 @@ class HttpModel(Model):
         key = os.environ.get(self.key_env, "").strip()
         if not key and not local:
             raise CellStopped(
-                f"{self.where}: no API key. Set the environment variable {self.key_env} "
+                f"{self.model or 'the model'} at {self.address}: no API key. "
+                f"Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:

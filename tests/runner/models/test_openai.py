@@ -403,6 +403,16 @@ async def test_a_local_server_gets_no_key_that_the_job_did_not_name(
     assert "authorization" not in server.requests[0].headers
 
 
+async def test_a_local_server_that_wants_the_key_of_an_unset_variable_is_told_of_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    refusal = (401, {}, b'{"error":{"message":"Unauthorized"}}')
+    async with opened(lambda body, k: refusal, tmp_path, key_env="MY_KEY") as (model, _):
+        with pytest.raises(CellStopped, match="without a key as MY_KEY is not set: the key was refused"):
+            await model.call(Call(request()))
+
+
 def test_further_body_fields_are_part_of_the_identity_but_the_address_is_not() -> None:
     assert OpenAI(model="m", base_url="http://a.test/v1").identity == OpenAI(model="m").identity == "m"
     assert OpenAI(model="m", extra_body={"effort": "low"}).identity != "m"
