@@ -197,6 +197,10 @@ class Episode:
     def _note_draw(self, draw: Draw) -> None:
         self._used[draw.scope, draw.hash, draw.i] = draw
         self._open_step().draws.append((draw.hash, draw.i))
+        if draw.reasoning and draw.finish == "stop" and not draw.text.strip():
+            self.flags.add(
+                "only_thoughts"
+            )  # a stop string was met within the model's thoughts, as like as not
         self.flags.update(f"sent_without_{name}" for name in draw.without)
         if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
             self.flags.add("sent_differs")

@@ -175,8 +175,7 @@ class Ledger:
         rows.append(_draw_row(draw, None, 0, run.run.name))
         spans = self._file.append(*rows)
         if request is not None:
-            self._requests.add(request_hash)
-            self._parts.update(dict.fromkeys(rows[0]["parts"], spans[0]))
+            self._known(rows[0], spans[0])
         self._draws[scope, request_hash][i] = spans[-1]
         self._count_taken(draw)
         return draw
