@@ -84,7 +84,6 @@ class _Counting:
         self.depth = 0
         self._asked: set[tuple[str, str]] = set()
         self._calls: dict[tuple[str, str], tuple[str, int, int, int]] = {}
-        self._number = 0
 
     def begin(self) -> None:
         """Another episode."""
@@ -99,14 +98,13 @@ class _Counting:
         self._asked.add(key)
         new = [i for i in range(first, first + n) if i not in self.seen[key]]
         self.seen[key].update(new)
-        self._number += len(new)
         calls = -(-len(new) // passage.model.max_n)
         prompt = round(calls * len(request.prompt) / CHARACTERS_PER_TOKEN)
         before = self._calls.get(key, (passage.name, 0, 0, 0))
         self._calls[key] = (passage.name, before[1] + calls, before[2] + prompt, request.params.max_tokens)
         await checkpoint()  # samplers side by side begin at one depth
         self.depth = max(self.depth, depth)
-        text = f" It is not clear yet, so there is more to find.\nAction: Search[nothing {self._number}]"
+        text = f" It is not clear yet, so there is more to find.\nAction: Search[nothing {request.hash[:8]}]"
         return [Draw(scope, request.hash, i, text) for i in range(first, first + n)]
 
     def counted(self) -> dict[str, ModelCount]:

@@ -119,7 +119,7 @@ class Ledger:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
         kind = row["kind"]
         if kind == "draw":
-            draw = _draw_of(row)
+            draw = draw_of(row)
             if self._draws[draw.scope, draw.hash].setdefault(draw.i, span) is span and row.get("from"):
                 self._count_taken(draw)
         elif kind == "observation":
@@ -154,7 +154,7 @@ class Ledger:
         """The draw with this key, None if it was never drawn. One that an earlier run has is taken over first."""
         span = self._draws.get((scope, request_hash), {}).get(i)
         if span is not None:
-            return _draw_of(self._file.read(*span))
+            return draw_of(self._file.read(*span))
         return None if self.earlier is None else self._take(self.earlier, scope, request_hash, i)
 
     def _take(self, earlier: Earlier, scope: str, request_hash: str, i: int) -> Draw | None:
@@ -164,7 +164,7 @@ class Ledger:
             return None
         row, run = found
         try:
-            draw = _draw_of(row)
+            draw = draw_of(row)
         except (KeyError, TypeError, ValueError):  # a line of another make: asked for anew
             return None
         rows: list[dict[str, Any]] = []
@@ -418,7 +418,8 @@ def shares(reply: Reply, n: int) -> list[Usage]:
     ]
 
 
-def _draw_of(row: Mapping[str, Any]) -> Draw:
+def draw_of(row: Mapping[str, Any]) -> Draw:
+    """The draw that a `draw` line holds. Raises KeyError, TypeError or ValueError for a damaged one."""
     return Draw(
         scope=row["scope"],
         hash=row["hash"],

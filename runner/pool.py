@@ -17,6 +17,7 @@ from runner.models.base import Request
 from runner.models.passage import Passage
 from runner.place import Place
 from runner.sampling import Sampling
+from runner.voting import Chain
 
 
 class _Asked(Exception):
@@ -33,6 +34,7 @@ class _Asking(Episode):
 
     def __init__(self, task: Task, place: Place) -> None:
         self.task, self.world, self.place, self.life = task, place.world, place, 0
+        self.flags = set()
 
     async def sample(
         self,
@@ -75,12 +77,7 @@ class Pool:
 
     def request(self, task: Task, trial: int = 0) -> tuple[str, Request]:
         """Scope and request of a task's chains: as the method itself asks, so that it is the same to the letter."""
-        place = Place(
-            run="", id="", index=0, config="", env=self.env, method=self.method, model=self.model, trial=trial,
-            world=self.job.worlds[self.env], roles={"policy": self._passage}, sampling=cast(Sampling, None),
-            ledger=cast(Ledger, None),
-        )  # fmt: skip
-        solving = self.chains.solve(_Asking(task, place))
+        solving = self.chains.solve(self._asking(task, trial))
         try:
             solving.send(None)
         except _Asked as asked:
@@ -88,6 +85,20 @@ class Pool:
         finally:
             solving.close()
         raise OvernightError(f"method {self.method!r} asks for no chain of task {task.id}")
+
+    def chain(self, task: Task, draw: Draw) -> Chain:
+        """What a draw votes for, and with which weight, as the method itself sees it."""
+        return self.chains.chain(self._asking(task, 0), draw)
+
+    def _asking(self, task: Task, trial: int) -> Episode:
+        return _Asking(
+            task,
+            Place(
+                run="", id="", index=0, config="", env=self.env, method=self.method, model=self.model, trial=trial,
+                world=self.job.worlds[self.env], roles={"policy": self._passage}, sampling=cast(Sampling, None),
+                ledger=cast(Ledger, None),
+            ),
+        )  # fmt: skip
 
 
 def chain_methods(job: Job) -> Mapping[str, CotSC]:

@@ -40,12 +40,15 @@ price = {{ input = 1.0, output = 4.0 }}
 [methods.cot]
 [methods.cot_sc]
 samples = {samples}
+until = "{until}"
 [methods.act]
 [methods.react]
 [methods.cot_sc_then_react]
 samples = {samples}
+until = "{until}"
 [methods.react_then_cot_sc]
 samples = {samples}
+until = "{until}"
 """
 
 

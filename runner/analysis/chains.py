@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.base import Task, World
-from runner.analysis.curves import win_chances
+from envs.base import Task
+from runner.analysis.curves import Point, resampled, win_chances
 from runner.draws import PastDraws
+from runner.ledger import draw_of
 from runner.methods.cot import Cot
 from runner.methods.react import React
 from runner.methods.react_then_cot_sc import ReactThenCotSC
 from runner.models.base import Usage
 from runner.pool import Pool
 from runner.results import Run
+from runner.voting import Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +36,26 @@ class Ballot:
     answers: tuple[tuple[int, float], ...]
     invalid: int
 
-    @property
-    def n(self) -> int:
-        return sum(count for count, _ in self.answers) + self.invalid
-
-    def wins(self) -> list[tuple[float, float, float]]:
-        """For k = 1..n chains: the expected score of the vote's winner; the same where it has at least k/2 of the
-        chains, else 0; and the chance that none has."""
+    def points(self) -> list[Point]:
+        """The vote with 1, 2, ... of the chains, exactly."""
         chances = win_chances([count for count, _ in self.answers], self.invalid)
         points = []
-        for k in range(self.n):
+        for k in range(sum(count for count, _ in self.answers) + self.invalid):
             of = [(score, *chances[count][k]) for count, score in self.answers]
-            points.append(
-                (
-                    sum(score * wins for score, wins, _ in of),
-                    sum(score * majority for score, _, majority in of),
-                    max(0.0, 1.0 - sum(majority for _, _, majority in of)),
-                )
-            )
+            wins = sum(score * win for score, win, _ in of)
+            majorities = sum(score * majority for score, _, majority in of)
+            points.append((wins, majorities, max(0.0, 1.0 - sum(majority for _, _, majority in of))))
         return points
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One task and trial. `ballot` is None where chains are missing (`missing` of them), and where the request was
-    refused, so that there is none to draw (`missing` is 0)."""
+    """One task and trial. `votes`, at [k - 1] the vote with k chains, is None where chains are missing (`missing` of
+    them), and where the request was refused, so that there is none to draw (`missing` is 0)."""
 
     task_id: str
     trial: int
-    ballot: Ballot | None
+    votes: list[Point] | None
     missing: int
     react: Outcome | None
     cot: Outcome | None
@@ -138,36 +131,38 @@ def _outcome(row: Mapping[str, Any], measure: str) -> Outcome:
 
 def questions(pool: Pool, draws: PastDraws, of: Outcomes, spent: Spent) -> Iterator[Question]:
     """The questions of a pool in plan order; what their chains took is added to `spent`."""
-    world = pool.job.worlds[pool.env]
     for task in pool.job.tasks(pool.env):
         for trial in range(pool.job.settings.trials):
             key = (task.id, trial)
             if key in of.refused:
-                ballot, missing = None, 0
+                votes, missing = None, 0
             else:
-                ballot, missing = _ballot(world, task, pool, draws, of.measure, spent, trial)
-            yield Question(task.id, trial, ballot, missing, of.react.get(key), of.cot.get(key))
+                votes, missing = _votes(task, trial, pool, draws, of.measure, spent)
+            yield Question(task.id, trial, votes, missing, of.react.get(key), of.cot.get(key))
 
 
-def _ballot(
-    world: World, task: Task, pool: Pool, draws: PastDraws, measure: str, spent: Spent, trial: int
-) -> tuple[Ballot | None, int]:
+def _votes(
+    task: Task, trial: int, pool: Pool, draws: PastDraws, measure: str, spent: Spent
+) -> tuple[list[Point] | None, int]:
     scope, request = pool.request(task, trial)
-    votes: dict[str, list[float]] = defaultdict(list)
-    invalid = missing = 0
+    world = pool.job.worlds[pool.env]
+    chains: list[Chain] = []
     for i in range(pool.samples):
         row = draws.draw(scope, request.hash, i)
-        if row is None:
-            missing += 1
-            continue
-        spent.add(row)
-        answer = world.extract(task, row["text"])
-        vote = world.canonical(task, answer)
-        if vote is None:
-            invalid += 1
-        else:
-            votes[vote].append(world.score(task, answer).get(measure, 0.0))
-    if missing:
-        return None, missing
-    answers = tuple((len(scores), sum(scores) / len(scores)) for scores in votes.values())
-    return Ballot(answers, invalid), 0
+        if row is not None:
+            spent.add(row)
+            chains.append(pool.chain(task, draw_of(row)))
+    if len(chains) < pool.samples:
+        return None, pool.samples - len(chains)
+    scores = [world.score(task, chain.answer).get(measure, 0.0) for chain in chains]
+    if any(chain.weight is not None for chain in chains):
+        weighted = [
+            (c.vote, 1.0 if c.weight is None else c.weight, s) for c, s in zip(chains, scores, strict=True)
+        ]
+        return resampled(weighted, scope), 0
+    by_vote: dict[str, list[float]] = defaultdict(list)
+    for chain, score in zip(chains, scores, strict=True):
+        if chain.vote is not None:
+            by_vote[chain.vote].append(score)
+    answers = tuple((len(own), sum(own) / len(own)) for own in by_vote.values())
+    return Ballot(answers, sum(chain.vote is None for chain in chains)).points(), 0

@@ -5,10 +5,14 @@ resample subsets, which adds noise of its own. Neither is needed: under a random
 number of chains that each answer has in it matters, and of leaders with equally many each is equally likely to
 have been drawn first. So the chance that an answer leads is a sum over hypergeometric counts, taken here by
 multiplying one polynomial per answer: no enumeration, no seed, for any number of different answers.
+
+Where chains have weights, what leads is no matter of counts, and `resampled` takes the mean over random orders.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -19,6 +23,44 @@ Counts: TypeAlias = tuple[int, ...]
 """How many chains gave each answer, largest first."""
 Chances: TypeAlias = tuple[tuple[float, float], ...]
 """At [k - 1], for k chains: the chance that an answer wins the vote, and that it wins with at least k/2 of them."""
+
+
+Point: TypeAlias = tuple[float, float, float]
+"""Of a vote with some number of chains: the winner's expected score; the same where it has at least half of them,
+else 0; the chance that none has."""
+
+ORDERS = 400
+"""Random orders of the chains, where a mean is taken over some."""
+
+
+def resampled(chains: Sequence[tuple[str | None, float, float]], seed: str) -> list[Point]:
+    """For k = 1..n weighted chains (vote, weight, score): means over `ORDERS` random orders, of each its first k.
+
+    The answer with the largest sum of weights wins, of equal ones the one that was drawn first; half of the chains
+    is a matter of their number, as in the vote itself. Scores are those of the winner's earliest chain.
+    """
+    chance = random.Random(seed)
+    order = list(chains)
+    sums = [[0.0, 0.0, 0.0] for _ in order]
+    for _ in range(ORDERS):
+        chance.shuffle(order)
+        weights: dict[str, float] = {}
+        counts: Counter[str] = Counter()
+        scores: dict[str, float] = {}
+        for k, (vote, weight, score) in enumerate(order, 1):
+            if vote is not None:
+                weights[vote] = weights.get(vote, 0.0) + weight
+                counts[vote] += 1
+                scores.setdefault(vote, score)
+            point = sums[k - 1]
+            leader = max(weights, key=weights.__getitem__, default=None)  # the first of equal ones
+            if leader is not None:
+                point[0] += scores[leader]
+            if leader is not None and 2 * counts[leader] >= k:
+                point[1] += scores[leader]
+            else:
+                point[2] += 1
+    return [(a / ORDERS, b / ORDERS, c / ORDERS) for a, b, c in sums]
 
 
 def win_chances(counts: Sequence[int], invalid: int) -> Mapping[int, Chances]:

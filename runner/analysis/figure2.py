@@ -2,8 +2,11 @@
 
 All points come from the same n draws of each question. A point is the exact mean over all subsets of that many
 draws in all orders (`curves`), by the vote's own rule for ties; where CoT-SC -> ReAct asks whether the leader has
-half of the chains, it is half of the subset's. Intervals are 95 % percentile bootstraps over questions, 1,000
-resamples with a fixed seed: which questions were asked is chance, the chains of each are used up whole.
+half of the chains, it is half of the subset's. (Votes with weights are resampled instead.) At n chains a point may
+differ from Table 1 where votes are tied: it is the mean over orders, and the run had one.
+
+Intervals are 95 % percentile bootstraps over questions, 1,000 resamples with a fixed seed: which questions were
+asked is chance, the chains of each are used up whole.
 """
 
 from __future__ import annotations
@@ -213,7 +216,7 @@ def _expected(question: Question, samples: int) -> dict[str, list[float]]:
     """By method: the expected score with 1..samples chains."""
     react = question.react
     refused = [(0.0, 0.0, 0.0)] * samples  # no chain was to be had, so no method goes on from one
-    wins = refused if question.ballot is None else question.ballot.wins()
+    wins = refused if question.votes is None else question.votes
     alone = [score for score, _, _ in wins]
     if react is None:
         return {"cot_sc": alone}
@@ -239,7 +242,7 @@ def _notes(pool: Pool, asked: Sequence[Question], of: Outcomes) -> list[str]:
         notes.append(
             f"{errors} ReAct episodes ended in an error and score 0 (overnight resume runs them again)"
         )
-    refused = sum(question.ballot is None for question in asked)
+    refused = sum(question.votes is None for question in asked)
     if refused:
         notes.append(f"{refused} questions' chains were refused by the provider and score 0")
     if pool.apart:

@@ -50,7 +50,7 @@ class CotSC(Method):
         found: list[Chain] = []
 
         def votes(draws: Sequence[Draw], stopped_by: str = "") -> Votes:
-            found.extend(self._chain(ep, draw) for draw in draws[len(found) :])
+            found.extend(self.chain(ep, draw) for draw in draws[len(found) :])
             return count(found, self.samples, stopped_by)
 
         def until(draws: Sequence[Draw], left: int) -> int:
@@ -59,7 +59,8 @@ class CotSC(Method):
         draws = await chains(ep, self.samples, self.temperature, self.max_tokens, until)
         return votes(draws, "all" if len(draws) == self.samples else stopping.word)
 
-    def _chain(self, ep: Episode, draw: Draw) -> Chain:
+    def chain(self, ep: Episode, draw: Draw) -> Chain:
+        """What a draw votes for."""
         answer = ep.world.extract(ep.task, draw.text)
         return Chain(draw.i, draw.text, answer, ep.world.canonical(ep.task, answer), self._weight(ep, draw))
 

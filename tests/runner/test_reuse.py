@@ -46,9 +46,11 @@ def drawn(run):
 
 
 async def test_draws_of_an_earlier_run_are_taken_and_not_paid_for(tmp_path):
-    first = await run_of(tmp_path, Echo(count=3), CotSC(samples=5), Priced())
+    first = await run_of(tmp_path, Echo(count=3), CotSC(samples=5, until="all"), Priced())
     model = Priced()
-    second = await run_of(tmp_path, Echo(count=4), CotSC(samples=7), model, reuse=[str(first.path)])
+    second = await run_of(
+        tmp_path, Echo(count=4), CotSC(samples=7, until="all"), model, reuse=[str(first.path)]
+    )
     asked = sorted((call.scope, call.first) for call in model.calls)
     assert asked == sorted(
         [(f"echo/t{k}#0", i) for k in range(3) for i in (5, 6)] + [("echo/t3#0", i) for i in range(7)]
@@ -80,14 +82,14 @@ async def test_the_requests_of_taken_draws_come_with_them(tmp_path):
 
 
 async def test_a_changed_list_is_allowed_on_resume_and_taken_draws_stay_counted_once(tmp_path):
-    first = await run_of(tmp_path, Echo(count=2), CotSC(samples=5), Priced())
-    second = await run_of(tmp_path, Echo(count=2), CotSC(samples=2), Priced())
+    first = await run_of(tmp_path, Echo(count=2), CotSC(samples=5, until="all"), Priced())
+    second = await run_of(tmp_path, Echo(count=2), CotSC(samples=2, until="all"), Priced())
     model = Priced()
-    job = Job.of(Echo(count=2), CotSC(samples=5), model, reuse=[str(first.path)])
+    job = Job.of(Echo(count=2), CotSC(samples=5, until="all"), model, reuse=[str(first.path)])
     second = await library.resume(second.path, job=job, progress=False)
     assert model.calls == [] and second.manifest["totals"]["taken_from_earlier_runs"] == 6
     shutil.rmtree(first.path)
-    job = Job.of(Echo(count=2), CotSC(samples=6), model)
+    job = Job.of(Echo(count=2), CotSC(samples=6, until="all"), model)
     second = await library.resume(second.path, job=job, progress=False)
     totals = second.manifest["totals"]
     assert [call.first for call in model.calls] == [5, 5]
@@ -95,9 +97,9 @@ async def test_a_changed_list_is_allowed_on_resume_and_taken_draws_stay_counted_
 
 
 async def test_raising_samples_from_5_to_21_draws_16_more_of_each(tmp_path):
-    found = await run_of(tmp_path, Echo(count=2), CotSC(samples=5), Priced())
+    found = await run_of(tmp_path, Echo(count=2), CotSC(samples=5, until="all"), Priced())
     model = Priced(max_n=16)
-    job = Job.of(Echo(count=2), CotSC(samples=21), model)
+    job = Job.of(Echo(count=2), CotSC(samples=21, until="all"), model)
     found = await library.resume(found.path, job=job, progress=False)
     assert sorted((call.scope, call.first, call.n) for call in model.calls) == [
         ("echo/t0#0", 5, 16),
@@ -151,20 +153,22 @@ async def test_a_run_cannot_reuse_itself(tmp_path):
 
 
 async def test_damaged_lines_of_an_earlier_run_are_asked_for_anew(tmp_path):
-    first = await run_of(tmp_path, Echo(count=2), CotSC(samples=3), Priced())
+    first = await run_of(tmp_path, Echo(count=2), CotSC(samples=3, until="all"), Priced())
     ledger = first.path / "ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     broken = next(k for k, line in enumerate(lines) if orjson.loads(line)["kind"] == "draw")
     lines[broken] = lines[broken][:20] + b"\n"
     ledger.write_bytes(b"".join(lines))
     model = Priced()
-    second = await run_of(tmp_path, Echo(count=2), CotSC(samples=3), model, reuse=[str(first.path)])
+    second = await run_of(
+        tmp_path, Echo(count=2), CotSC(samples=3, until="all"), model, reuse=[str(first.path)]
+    )
     assert len(model.calls) == 1 and second.manifest["totals"]["taken_from_earlier_runs"] == 5
 
 
 async def test_keys_with_one_digest_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr("runner.draws._digest", lambda name: 7)
-    found = await run_of(tmp_path, Echo(count=3), CotSC(samples=3), Priced())
+    found = await run_of(tmp_path, Echo(count=3), CotSC(samples=3, until="all"), Priced())
     past = PastDraws(found.path)
     for key, text in drawn(found).items():
         row = past.draw(*key)

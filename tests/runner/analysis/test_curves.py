@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.analysis.curves import win_chances
+from runner.analysis.curves import resampled, win_chances
 from runner.voting import Chain, count
 
 LETTERS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6)
@@ -63,3 +63,19 @@ def test_two_chains_are_no_better_than_one_and_twenty_one_different_answers_are_
     assert chances[14][2][0] > 14 / 21 and chances[14][20] == (1.0, 1.0)
     even = win_chances([1] * 21, 0)
     assert even[1][20][0] == pytest.approx(1 / 21) and even[1][20][1] == 0.0
+
+
+def test_weighted_votes_are_resampled_and_come_near_the_mean_over_all_orders():
+    """Two weak chains for a wrong answer, one strong for the right one, one invalid."""
+    chains = [("wrong", 0.3, 0.0), ("wrong", 0.3, 0.0), ("right", 0.9, 1.0), (None, 1.0, 0.0)]
+    found = resampled(chains, "seed")
+    assert found == resampled(chains, "seed") != resampled(chains, "another")
+    wins, majorities, open_ = zip(*found, strict=True)
+    exact = []
+    for k in range(1, 5):
+        orders = list(permutations(chains))
+        exact.append(sum(any(vote == "right" for vote, _, _ in order[:k]) for order in orders) / len(orders))
+    assert wins == pytest.approx(exact, abs=0.08) and wins[3] == 1.0
+    # The right answer leads by weight with one chain of four, which is no half of them.
+    assert majorities[3] == 0.0 and open_[3] == 1.0
+    assert majorities[0] == wins[0]

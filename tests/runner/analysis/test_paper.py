@@ -20,23 +20,25 @@ def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-fake")
 
 
-def job_of(server, limit=24, samples=21, more=""):
-    return tomllib.loads(paper.JOB.format(url=server.url, limit=limit, samples=samples, more=more))
+def job_of(server, limit=24, samples=21, until="lossless"):
+    text = paper.JOB.format(url=server.url, limit=limit, samples=samples, until=until, more="")
+    return tomllib.loads(text)
 
 
 async def test_table_1_and_figure_2_from_one_run_that_asks_for_nothing_twice(tmp_path):
     async with FakeOpenAI(paper.script) as server:
         run = await library.run(job_of(server), outputs=tmp_path, progress=False)
-        asked = [(request.prompt, request.body["seed"]) for request in server.requests]
-        draws = [row for row in rows(run.path / "ledger.jsonl") if row["kind"] == "draw"]
-        assert server.draws == len(draws) == len({(row["scope"], row["hash"], row["i"]) for row in draws})
-        assert len(set(asked)) == len(asked)
-        begun = paper.begun(run)
-        assert len(set(begun)) == len(begun) == server.draws
-        before = len(server.requests)
-
         (table,) = table1(run)
-        expected = paper.verdicts(run)
+        drawn = asked_once(server, run)
+        assert sum(row["votes"]["n_drawn"] for row in run.trajectories if row["method"] == "cot_sc") < 48 * 17
+        with pytest.raises(ChainsMissing) as caught:
+            figure2(run)
+        before = (run.path / "trajectories.jsonl").read_bytes()
+        run = await library.complete(run.path, progress=False)
+        assert asked_once(server, run) == drawn + caught.value.draws
+        assert (run.path / "trajectories.jsonl").read_bytes() == before
+
+        expected = paper.verdicts(run)  # of all 21 chains, of which the run had drawn fewer
         assert list(table.worlds) == ["hotpotqa", "fever"]
         for world in table.worlds:
             assert list(table.scores[world]) == list(METHODS)
@@ -46,6 +48,7 @@ async def test_table_1_and_figure_2_from_one_run_that_asks_for_nothing_twice(tmp
                 assert score.mean == pytest.approx(sum(own) / 24, abs=1e-6), (world, method)
                 assert score.low <= score.mean <= score.high
 
+        calls = len(server.requests)
         figure = figure2(run)
         slow = paper.curve(run, 21)
         for panel in figure.panels:
@@ -57,18 +60,31 @@ async def test_table_1_and_figure_2_from_one_run_that_asks_for_nothing_twice(tmp
             for name in ("cot", "react"):
                 own = expected[panel.env, name]
                 assert panel.levels[name].mean == pytest.approx(sum(own) / 24)
-        assert len(server.requests) == before
+        assert len(server.requests) == calls
     # The server's luck makes the curves differ, so that nothing above is true by chance.
     curves = [tuple(p.mean for p in points) for panel in figure.panels for points in panel.curves.values()]
     assert len(set(curves)) == 6 and all(len(set(points)) > 10 for points in curves)
 
 
+def asked_once(server, run):
+    """Checks that what the server returned is what the ledger holds, each of it asked for once; how much it is."""
+    draws = [row for row in rows(run.path / "ledger.jsonl") if row["kind"] == "draw"]
+    assert server.draws == len(draws) == len({(row["scope"], row["hash"], row["i"]) for row in draws})
+    asked = [(request.prompt, request.body["seed"]) for request in server.requests]
+    assert len(set(asked)) == len(asked)
+    begun = paper.begun(run)
+    assert len(set(begun)) == len(begun) == server.draws
+    return server.draws
+
+
 async def test_chains_that_were_left_out_are_named_priced_and_bought_without_touching_rows(tmp_path):
     async with FakeOpenAI(paper.script) as server:
-        run = await library.run(job_of(server, limit=3, samples=5), outputs=tmp_path, progress=False)
+        run = await library.run(
+            job_of(server, limit=3, samples=5, until="all"), outputs=tmp_path, progress=False
+        )
         before = (run.path / "trajectories.jsonl").read_bytes()
         first = [row for row in rows(run.path / "ledger.jsonl") if row["kind"] == "draw" and row["i"] < 5]
-        job = Job.parse(job_of(server, limit=3, samples=21))
+        job = Job.parse(job_of(server, limit=3, samples=21, until="all"))
         with pytest.raises(ChainsMissing) as caught:
             figure2(run, job=job)
         missing = caught.value
