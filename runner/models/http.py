@@ -27,7 +27,7 @@ from pydantic import (
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.models.base import Model, Usage, Window
 from runner.models.bodies import error_within, event_error, load_json, status_within
-from runner.models.failures import classify
+from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
@@ -396,7 +396,8 @@ class HttpModel(Model):
                 return error
             advice = "Take it out of the job, or name another model, then resume."
             return CellStopped(
-                f"{self.where}: `{error.parameter}` is refused. {advice} ({error})", status=error.status
+                f"{self.where}: `{error.parameter}` is refused. {advice} ({str(error).removesuffix(LEFT_OUT)})",
+                status=error.status,
             )
 
         if response.status != 200:
@@ -443,7 +444,7 @@ class HttpModel(Model):
         for parameter in sorted(lacking):
             self._refused.add(parameter)
             raise Unsupported(
-                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,
             )
 
