@@ -329,15 +329,15 @@ class HttpModel(Model):
         if not self.key_env or (local and "key_env" not in self.model_fields_set):
             return ""
         key = os.environ.get(self.key_env, "").strip()
+        place = f"{self.model or 'the model'} at {self.address}"
         if not key and not local:
             raise CellStopped(
-                f"{self.model or 'the model'} at {self.address}: no API key. "
-                f"Set the environment variable {self.key_env} "
+                f"{place}: no API key. Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise CellStopped(
-                f"{self.where}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
+                f"{place}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
             )
         return key
 
