@@ -29,7 +29,7 @@ from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.models.base import Call, Model, Reply, Usage, Window
 from runner.models.bodies import error_within, event_error, load_json, status_within
-from runner.models.failures import classify
+from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
@@ -357,15 +357,15 @@ class HttpModel(Model):
         if not self.key_env or (local and "key_env" not in self.model_fields_set):
             return ""
         key = os.environ.get(self.key_env, "").strip()
+        place = f"{self.model or 'the model'} at {self.address}"
         if not key and not local:
             raise CellStopped(
-                f"{self.model or 'the model'} at {self.address}: no API key. "
-                f"Set the environment variable {self.key_env} "
+                f"{place}: no API key. Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise CellStopped(
-                f"{self.where}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
+                f"{place}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
             )
         return key
 
@@ -451,7 +451,8 @@ class HttpModel(Model):
                 return error
             advice = "Take it out of the job, or name another model, then resume."
             return CellStopped(
-                f"{self.where}: `{error.parameter}` is refused. {advice} ({error})", status=error.status
+                f"{self.where}: `{error.parameter}` is refused. {advice} ({str(error).removesuffix(LEFT_OUT)})",
+                status=error.status,
             )
 
         if response.status != 200:
@@ -498,7 +499,7 @@ class HttpModel(Model):
         for parameter in sorted(lacking):
             self._refused.add(parameter)
             raise Unsupported(
-                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,
             )
 
