@@ -27,8 +27,8 @@ from pydantic import (
 
 from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Call, Model, Reply, Usage, Window
-from runner.models.bodies import error_within, event_error, load_json, status_within
+from runner.models.base import Call, Model, Reply, Request, Usage, Window
+from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
 from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
@@ -138,6 +138,11 @@ class HttpModel(Model):
         default_factory=dict, description="Further fields of the request body, sent as they are."
     )
 
+    prompt_cache: bool = Field(
+        True,
+        description="Of several calls with one long prompt, the first goes alone, so that the others find the "
+        "prompt in the provider's cache.",
+    )
     mode: Literal["direct", "batch"] = Field(
         "direct", description="`batch`: by the provider's batch API, at half the price, within a day."
     )
@@ -238,6 +243,12 @@ class HttpModel(Model):
     @property
     def charges_output(self) -> bool:
         return self.row.counts_output
+
+    def warms(self, request: Request) -> bool:
+        least = self.row.caches_from
+        if least is None or not self.prompt_cache or self.mode == "batch":
+            return False
+        return request.characters >= least * CHARS_PER_TOKEN
 
     def cost(self, usage: Usage) -> float | None:
         """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one;

@@ -243,6 +243,7 @@ async def test_usage_in_full(tmp_path: Path) -> None:
         "cached": 64,
         "reasoning": 40,
         "calls": 1,
+        "written": 0,
     }
     assert reply.cost_usd == 0.25
 
