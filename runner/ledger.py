@@ -146,6 +146,10 @@ class Ledger:
         span = self._draws.get((scope, request_hash), {}).get(i)
         return None if span is None else _draw_of(self._file.read(*span))
 
+    def has(self, scope: str, request_hash: str, i: int) -> bool:
+        """Whether the draw is on record."""
+        return i in self._draws.get((scope, request_hash), {})
+
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
         """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws.
 

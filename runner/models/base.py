@@ -230,13 +230,13 @@ class Reply:
     sent: Mapping[str, Any] = field(default_factory=dict)
     endpoint: str = ""
     provider_id: str | None = None
-    batch: str | None = None
-    """The batch by which it came, if it did."""
     seconds: float = 0.0
     waited: float = 0.0
     cost_usd: float | None = None
     windows: tuple[Window, ...] = ()
     """The provider's limits as this reply's headers tell them."""
+    batch: str | None = None
+    """The batch by which it came, if it did."""
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
