@@ -574,32 +574,37 @@ class BatchPassage(Passage):
             return True
 
         try:
-            ours = await self._patiently(f"the results of batch {look.id}", download)
+            ours = not owed or await self._patiently(f"the results of batch {look.id}", download)
         except ModelError as error:
             self._gone(batch, error)
             return
+        finally:
+            if not owed:  # also where the run has ended on what it got: then this is the last thing done
+                await self._settled(batch, settled)
         if not ours:
             self.hooks.note(f"batch {look.id} is not this run's, though it looked like it")
             self.log.step(batch, "intended", stranger=look.id)
             batch.unsure = True
-            return
-        for held in owed.values():
-            self._settle(held, Transient(f"{self.http.where}: {words_of(look.status)}"))
-        await self._written(settled)
-        self.log.step(batch, "settled")
+        elif owed:
+            for held in owed.values():
+                self._settle(held, Transient(f"{self.http.where}: {words_of(look.status)}"))
+            await self._settled(batch, settled)
         for held in settled:
             if isinstance(held.outcome, CellStopped):
                 raise held.outcome
 
-    async def _written(self, settled: Sequence[Held]) -> None:
-        """Until the replies are in the ledger: whoever awaited one writes it in its turn, which comes next."""
-        for _ in range(TURNS):
-            await anyio.lowlevel.checkpoint()
-        for held in settled:
-            scope, request_hash, first, _ = held.place
-            if isinstance(held.outcome, Reply) and not self.ledger.has(scope, request_hash, first):
-                self._keep(held.call, held.outcome)
-        self.ledger.sync()
+    async def _settled(self, batch: Batch, settled: Sequence[Held]) -> None:
+        """The end of a batch, once its replies are in the ledger: whoever awaits one writes it in its turn, which
+        comes next."""
+        with anyio.CancelScope(shield=True):
+            for _ in range(TURNS):
+                await anyio.lowlevel.checkpoint()
+            for held in settled:
+                scope, request_hash, first, _ = held.place
+                if isinstance(held.outcome, Reply) and not self.ledger.has(scope, request_hash, first):
+                    self._keep(held.call, held.outcome)
+            self.ledger.sync()
+            self.log.step(batch, "settled")
 
     def _keep(self, call: Call, reply: Reply) -> None:
         self.ledger.write_reply(call, range(call.first, call.first + call.n), reply)

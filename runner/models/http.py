@@ -320,7 +320,7 @@ class HttpModel(Model):
             return
         self._key = self._key or self._find_key()
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
-        if self._transport is None:
+        if self._transport is None and self.mode == "direct":
             transport = HttpxTransport(connections=self.in_flight or self.default_in_flight)
             transport.route(self.url("/"))
             self._transport, self._own = transport, True
