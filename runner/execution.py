@@ -31,6 +31,7 @@ from runner.models.base import Call, Model
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
 from runner.place import Place
+from runner.reuse import Earlier
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
 from runner.vitals import Pulse
@@ -175,6 +176,12 @@ class Execution:
                 sys.stderr.write(f"overnight: {line}\n")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
+            if not self.readback:
+                reuse = self.job.settings.reuse
+                self.ledger.earlier = await to_thread.run_sync(Earlier.open, reuse, self.folder.path)
+                for run in self.ledger.earlier.runs if self.ledger.earlier else ():
+                    if run.unreadable:
+                        self.folder.log(f"reuse: {run.unreadable} lines of {run.run} cannot be read")
             self._configs = await to_thread.run_sync(self.job.configs)
             async with self._open() as self.sampler, anyio.create_task_group() as beside:
                 beside.start_soon(self._keep_synced)
@@ -241,12 +248,12 @@ class Execution:
             else:
                 yield planned
 
-    async def _count(self) -> None:
-        def count() -> int:
-            return sum(1 for _ in self.job.plan())
+    def _planned(self) -> int:
+        return sum(1 for _ in self.job.plan())
 
+    async def _count(self) -> None:
         try:
-            self.counts.total = await to_thread.run_sync(count, abandon_on_cancel=True)
+            self.counts.total = await to_thread.run_sync(self._planned, abandon_on_cancel=True)
         except WorldError as error:  # far down in the data: no need to get there by paying
             self.scheduler.fail(error)
 
@@ -379,6 +386,8 @@ class Execution:
             "calls": self.ledger.paid.calls,
             "paid": self.ledger.paid.as_dict(),
             "paid_usd": round(self.ledger.paid_usd, 6),
+            "taken_from_earlier_runs": self.ledger.taken,
+            "taken": self.ledger.taken_usage.as_dict(),
             "replies_without_a_price": self.ledger.unpriced,
             "failed_attempts": self.ledger.attempts_failed,
             "possibly_billed_attempts": self.ledger.possibly_billed,

@@ -5,8 +5,9 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 - `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
   a prompt's parts are named by content hash and each is stored once in the file.
 - `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, batch, seconds, waited, cost_usd}
-- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent}: follows its reply
-  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice.
+- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: follows its reply
+  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice. One that was taken
+  from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it here.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
 - `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
   no reply. A beginning that neither a reply nor an error follows was cut off when a process died. What goes
@@ -25,6 +26,7 @@ from typing import Any
 
 from runner.jsonl import Appender, clean_text, scan
 from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage
+from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
 """Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
@@ -93,6 +95,12 @@ class Ledger:
         self.attempts_failed = 0
         self.possibly_billed = 0
         """Tries that may have been billed without an answer; those that a dying process cut off among them."""
+        self.earlier: Earlier | None = None
+        """Earlier runs whose draws are taken where this one has none."""
+        self.taken = 0
+        """Draws that were taken from earlier runs, in all processes."""
+        self.taken_usage = Usage()
+        """What they used there; none of it was paid for here."""
         self.cut_off = 0
         """Tries that were under way when a process that worked on this run died."""
         begun: Counter[tuple[str, str, int]] = Counter()
@@ -111,8 +119,9 @@ class Ledger:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
         kind = row["kind"]
         if kind == "draw":
-            draw = _draw_of(row)
-            self._draws[draw.scope, draw.hash].setdefault(draw.i, span)
+            draw = draw_of(row)
+            if self._draws[draw.scope, draw.hash].setdefault(draw.i, span) is span and row.get("from"):
+                self._count_taken(draw)
         elif kind == "observation":
             _recorded_of(row, row["state"])
             parts = dict.fromkeys(row["parts"].keys(), span)
@@ -142,9 +151,38 @@ class Ledger:
 
     # -- draws -----------------------------------------------------------------------------------------
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
-        """The draw with this key, None if it was never drawn."""
+        """The draw with this key, None if it was never drawn. One that an earlier run has is taken over first."""
         span = self._draws.get((scope, request_hash), {}).get(i)
-        return None if span is None else _draw_of(self._file.read(*span))
+        if span is not None:
+            return draw_of(self._file.read(*span))
+        return None if self.earlier is None else self._take(self.earlier, scope, request_hash, i)
+
+    def _take(self, earlier: Earlier, scope: str, request_hash: str, i: int) -> Draw | None:
+        """Copy a draw of an earlier run, and its request where that is new; None where no run has it."""
+        found = earlier.find(scope, request_hash, i)
+        if found is None:
+            return None
+        row, run = found
+        try:
+            draw = draw_of(row)
+        except (KeyError, TypeError, ValueError):  # a line of another make: asked for anew
+            return None
+        rows: list[dict[str, Any]] = []
+        request = None if request_hash in self._requests else run.request(request_hash)
+        if request is not None:
+            parts = {name: text for name, text in request["parts"].items() if name not in self._parts}
+            rows.append({**request, "parts": parts})
+        rows.append(_draw_row(draw, None, 0, run.run.name))
+        spans = self._file.append(*rows)
+        if request is not None:
+            self._known(rows[0], spans[0])
+        self._draws[scope, request_hash][i] = spans[-1]
+        self._count_taken(draw)
+        return draw
+
+    def _count_taken(self, draw: Draw) -> None:
+        self.taken += 1
+        self.taken_usage += draw.usage
 
     def has(self, scope: str, request_hash: str, i: int) -> bool:
         """Whether the draw is on record."""
@@ -354,6 +392,8 @@ class Ledger:
 
     def close(self) -> None:
         self._file.close()
+        if self.earlier is not None:
+            self.earlier.close()
 
 
 def shares(reply: Reply, n: int) -> list[Usage]:
@@ -382,7 +422,8 @@ def shares(reply: Reply, n: int) -> list[Usage]:
     ]
 
 
-def _draw_of(row: Mapping[str, Any]) -> Draw:
+def draw_of(row: Mapping[str, Any]) -> Draw:
+    """The draw that a `draw` line holds. Raises KeyError, TypeError or ValueError for a damaged one."""
     return Draw(
         scope=row["scope"],
         hash=row["hash"],
@@ -412,7 +453,7 @@ def _recorded_of(row: Mapping[str, Any], state: Any) -> Recorded:
     )
 
 
-def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
+def _draw_row(draw: Draw, reply: str | None, choice: int, taken_from: str | None = None) -> dict[str, Any]:
     return {
         "kind": "draw",
         "scope": draw.scope,
@@ -430,7 +471,7 @@ def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
         "without": draw.without,
         "seconds": draw.seconds,
         "waited": draw.waited,
-        "from": None,
+        "from": taken_from,
     }
 
 

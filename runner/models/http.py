@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -27,7 +28,7 @@ from pydantic import (
 from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.models.base import Call, Model, Reply, Usage, Window
-from runner.models.bodies import load_json, status_within
+from runner.models.bodies import error_within, event_error, load_json, status_within
 from runner.models.failures import classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
@@ -150,6 +151,7 @@ class HttpModel(Model):
     _transport: Transport | None = PrivateAttr(None)
     _own: bool = PrivateAttr(False)
     _key: str = PrivateAttr("")
+    _apart: bool = PrivateAttr(False)
     _refused: set[str] = PrivateAttr(default_factory=set)
     _row: Service | None = PrivateAttr(None)
     _lines: list[tuple[Model, float]] = PrivateAttr(default_factory=list)
@@ -262,6 +264,11 @@ class HttpModel(Model):
 
     @property
     def endpoint(self) -> str:
+        """What answers, as rows show it: its address, and its key's variable where several share that."""
+        return f"{self.address} ({self.key_env})" if self._apart else self.address
+
+    @property
+    def address(self) -> str:
         """The base URL as rows and messages show it: without user, password and query."""
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
@@ -271,8 +278,12 @@ class HttpModel(Model):
     @property
     def where(self) -> str:
         """What messages call this model."""
-        key = f", key from {self.key_env}" if self.key_env and self._key else ""
-        return f"{self.model or 'the model'} at {self.endpoint}{key}"
+        key = ""
+        if self.key_env and self._key:
+            key = f", key from {self.key_env}"
+        elif self.key_env and "key_env" in self.model_fields_set:
+            key = f", without a key as {self.key_env} is not set"
+        return f"{self.model or 'the model'} at {self.address}{key}"
 
     def use(self, transport: Transport) -> None:
         """Send through `transport`: a test's, or one that several models share. Its maker closes it."""
@@ -288,7 +299,11 @@ class HttpModel(Model):
         if not self.endpoints:
             return [(self, 1.0)]
         if not self._lines:
-            self._lines = [(self._at(endpoint), endpoint.weight) for endpoint in self.endpoints]
+            lines = [self._at(endpoint) for endpoint in self.endpoints]
+            shared = Counter(line.address for line in lines)
+            for line in lines:
+                line._apart = shared[line.address] > 1 and bool(line.key_env)
+            self._lines = [(line, each.weight) for line, each in zip(lines, self.endpoints, strict=True)]
         return self._lines
 
     def _at(self, endpoint: Endpoint) -> HttpModel:
@@ -344,7 +359,8 @@ class HttpModel(Model):
         key = os.environ.get(self.key_env, "").strip()
         if not key and not local:
             raise CellStopped(
-                f"{self.where}: no API key. Set the environment variable {self.key_env} "
+                f"{self.model or 'the model'} at {self.address}: no API key. "
+                f"Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:
@@ -417,15 +433,16 @@ class HttpModel(Model):
     ) -> dict[str, Any]:
         """The JSON object of a reply to `body`. Raises what a failure means (see `post`)."""
 
-        def failed(status: int) -> ModelError:
+        def failed(status: int, said: bytes = response.body) -> ModelError:
             error = classify(
                 status,
                 response.headers,
-                response.body,
+                said,
                 time.time(),
                 where=self.where,
                 secret=self._key,
                 daily=self.row.daily,
+                asked=body.keys(),
             )
             error.billed = error.billed or response.status == 200
             if not isinstance(error, Unsupported) or (
@@ -441,12 +458,17 @@ class HttpModel(Model):
             raise failed(response.status)
         data = load_json(response.body)
         if data is None:
-            start = response.body.lstrip()[:1]
-            what = "a web page" if start == b"<" else "JSON that breaks off" if start == b"{" else "no JSON"
-            hint = "; is base_url right?" if start != b"{" else ""
-            raise Transient(f"{self.where}: answered with {what}{hint}", billed=start == b"{", status=200)
-        if data.get("error"):
-            raise failed(status_within(data["error"]))
+            start = response.body.lstrip()[:5]
+            if start in (b"event", b"data:"):
+                if (data := event_error(response.body)) is not None:
+                    raise failed(status_within(error_within(data)), orjson.dumps(data))
+                raise Transient(f"{self.where}: answered with an event stream", billed=True, status=200)
+            if start.startswith(b"{"):
+                raise Transient(f"{self.where}: answered with JSON that breaks off", billed=True, status=200)
+            what = "a web page" if start.startswith(b"<") else "no JSON"
+            raise Transient(f"{self.where}: answered with {what}; is base_url right?", status=200)
+        if (error := error_within(data)) is not None:
+            raise failed(status_within(error))
         return data
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:

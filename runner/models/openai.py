@@ -6,9 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import orjson
 from pydantic import Field, PrivateAttr
 
-from runner.errors import CellStopped, Transient
+from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
@@ -184,20 +185,29 @@ class OpenAI(HttpModel):
         return True
 
     def _choices(self, data: Mapping[str, Any], request: Request, prefix: str = "") -> list[Choice]:
-        """The reply's choices in order of their index. Raises `Transient` if there is none."""
+        """The reply's choices in order of their index. Raises what the first one's error means if there is none."""
         found = data.get("choices")
         raw = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
         if all(isinstance(choice.get("index"), int) for choice in raw):
             raw.sort(key=lambda choice: int(choice["index"]))
-        broken = [choice["error"] for choice in raw if choice.get("error")]
-        good = [choice for choice in raw if not choice.get("error")]
-        if not good and broken:
-            body = str(broken[0].get("message", "") if isinstance(broken[0], dict) else broken[0]).encode()
-            error = classify(status_within(broken[0]), {}, body, 0.0, where=self.where, secret=self._key)
-            raise Transient(str(error), billed=True, status=200)
+        good = [choice for choice in raw if not _broken(choice)]
+        if not good and raw:
+            within = raw[0].get("error")
+            body = orjson.dumps({"error": within or {"message": f"ended by {raw[0]['finish_reason']!r}"}})
+            error = classify(status_within(within), {}, body, 0.0, where=self.where, secret=self._key)
+            error.billed = True
+            if isinstance(error, Unsupported):  # it was answered all the same: nothing is left out for that
+                error = Transient(str(error), billed=True, status=200)
+            raise error
         if not good:
             raise Transient(f"{self.where}: a reply without choices", billed=True, status=200)
         return [_choice(choice, request, prefix) for choice in good]
+
+
+def _broken(raw: Mapping[str, Any]) -> bool:
+    """Whether a choice was not generated to its end: by its own error, or as the server ended it (OpenRouter;
+    vLLM and SGLang as they shut down)."""
+    return bool(raw.get("error")) or raw.get("finish_reason") in ("error", "abort")
 
 
 def _choice(raw: Mapping[str, Any], request: Request, prefix: str = "") -> Choice:

@@ -185,9 +185,9 @@ async def test_a_prompt_that_does_not_fit_is_said(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- cot_sc
 
 
-async def test_cot_sc_votes_with_21_chains_at_07_by_default(tmp_path: Path) -> None:
+async def test_cot_sc_votes_with_21_chains_at_07(tmp_path: Path) -> None:
     chains = ["a\nAnswer: Ada"] * 5 + ["b\nAnswer: ADA"] * 4 + ["c\nAnswer: Bob"] * 8 + ["no answer"] * 4
-    row, model = await solve(tmp_path, CotSC(), by_prompt("", chains))
+    row, model = await solve(tmp_path, CotSC(until="all"), by_prompt("", chains))
     assert sum(call.n for call in model.calls) == 21
     assert {asked(call) for call in model.calls} == {("Thought:", 0.7, 256, ("\nQuestion:",))}
     assert (row["status"], row["answer"], row["scores"]) == ("finished", "Ada", {"em": 1.0})
@@ -213,12 +213,12 @@ async def test_chains_without_answers_elect_nobody(tmp_path: Path) -> None:
 
 async def test_a_filtered_chain_is_an_invalid_vote(tmp_path: Path) -> None:
     chains = [Choice("", "filter"), "Answer: Ada", Choice("", "refusal")]
-    row, _ = await solve(tmp_path, CotSC(samples=3), by_prompt("", chains))
+    row, _ = await solve(tmp_path, CotSC(samples=3, until="all"), by_prompt("", chains))
     assert (row["status"], row["answer"], row["votes"]["invalid"]) == ("finished", "Ada", 2)
 
 
 async def test_settings_of_a_method_reach_the_model(tmp_path: Path) -> None:
-    method = CotSC(samples=2, temperature=1.0, max_tokens=9)
+    method = CotSC(samples=2, until="all", temperature=1.0, max_tokens=9)
     _, model = await solve(tmp_path, method, by_prompt("", "Answer: Ada"))
     assert {asked(call)[1:3] for call in model.calls} == {(1.0, 9)}
     assert sum(call.n for call in model.calls) == 2
@@ -427,7 +427,7 @@ async def test_react_answers_exactly_where_the_majority_is_below_half_of_the_cha
     votes: str, acts: bool, tmp_path: Path
 ) -> None:
     chains = ["who knows" if vote == "." else f"Answer: {vote}" for vote in votes or "."]
-    method = CotSCThenReact(samples=len(chains))
+    method = CotSCThenReact(samples=len(chains), until="all")
     row, model = await solve(tmp_path, method, by_prompt(" t\nAction: Finish[Ada]", chains))
     assert [call.request.params.temperature for call in model.calls].count(0.0) == acts
     leader = max("ab", key=votes.count)
@@ -474,6 +474,6 @@ async def test_hybrids_cost_nothing_beside_their_halves(tmp_path: Path) -> None:
 
 
 async def test_trials_share_no_draw(tmp_path: Path) -> None:
-    rows, model = await play(tmp_path, CotSC(samples=4), by_prompt("", "Answer: Ada"), trials=3)
+    rows, model = await play(tmp_path, CotSC(samples=4, until="all"), by_prompt("", "Answer: Ada"), trials=3)
     assert [row["trial"] for row in rows] == [0, 1, 2]
     assert sum(call.n for call in model.calls) == 12
