@@ -30,11 +30,15 @@ def a_model(server, mode="batch", **settings):
 
 
 def a_job(server, mode="batch", *, methods=None, limit=4, model=None, **settings):
-    model = dict(model or {})
+    model = {"in_flight": 16, **(model or {})}
     if type(server) is FakeOpenAIBatches:
         model.setdefault("max_n", 3)
     return Job.of(
-        HotpotQA(), methods or CotSC(samples=5), a_model(server, mode, **model), limit=limit, **settings
+        HotpotQA(),
+        methods or CotSC(samples=5, until="all"),
+        a_model(server, mode, **model),
+        limit=limit,
+        **settings,
     )
 
 
@@ -80,4 +84,4 @@ class Chains:
         return f" Chain {number} of {len(prompt)}.\nAnswer: {'this' if number % 5 else 'that'}"
 
 
-METHODS = {"cot_sc": CotSC(samples=5), "react": React()}
+METHODS = {"cot_sc": CotSC(samples=5, until="all"), "react": React()}

@@ -1,7 +1,7 @@
 """A run by batches that ends its process, without any clean-up, at a named moment of a batch's life.
 
-`python -m tests.dying PROVIDER URL OUTPUTS MOMENT`: `intended`, `uploaded` and `submitted` as soon as that line is
-on disk, `unconfirmed` when the provider has taken a submission and nobody here knows it yet, `polling` at a look,
+`python -m tests.dying PROVIDER URL OUTPUTS MOMENT`: `intended` and `uploaded` as soon as that line is on
+disk, `unconfirmed` when the provider has taken a submission and nobody here knows it yet, `polling` at a look,
 `downloading` amid the results, before any is written, `half` when half of them are.
 """
 
@@ -19,7 +19,7 @@ from runner.testing_batches import FakeAnthropicBatches, FakeOpenAIBatches
 from tests.batches import METHODS, a_job, ran
 
 DEAD = 9
-MOMENTS = ("intended", "uploaded", "unconfirmed", "submitted", "polling", "downloading", "half")
+MOMENTS = ("intended", "uploaded", "unconfirmed", "polling", "downloading", "half")
 
 
 def job(provider: str, url: str):

@@ -27,53 +27,61 @@ ANTHROPIC_TRAPS = [
 ]
 
 
+SERVERS = {FakeOpenAIBatches: lambda: pure_answer, FakeAnthropicBatches: Chains}
+COT_SC = {"methods": CotSC(samples=21, until="all"), "limit": 60}
+FEWER = {**COT_SC, "methods": CotSC(samples=9, until="all")}
+REACT = {"methods": React(), "limit": 15}
+DIRECT = {}
+
+
+async def directly(fake, what, tmp_path, model):
+    """The rows of the same job in direct mode; asked for once."""
+    key = fake, what["limit"]
+    if key not in DIRECT:
+        async with fake(SERVERS[fake]()) as server:
+            run = await ran(a_job(server, "direct", model=model, **what), tmp_path / "direct")
+            DIRECT[key] = rows_of(run)
+    return DIRECT[key]
+
+
+async def batched(fake, what, tmp_path, model, traps):
+    async with fake(SERVERS[fake](), traps=traps) as server:
+        run = await ran(a_job(server, model={**model, "attempts": 9}, **what), tmp_path / "batched")
+    assert run.status == "finished" and run.manifest["totals"]["calls"] == server.answered
+    return rows_of(run), server
+
+
 @pytest.mark.parametrize("traps", [(), OPENAI_TRAPS], ids=["clean", "traps"])
 async def test_cot_sc_by_openais_batches_votes_as_in_direct_mode(traps, tmp_path):
-    methods, settings = CotSC(samples=21), {"max_n": 7, "attempts": 9}
-    async with FakeOpenAIBatches(pure_answer) as server:
-        direct = await ran(a_job(server, "direct", methods=methods, limit=60, model=settings), tmp_path / "d")
-    async with FakeOpenAIBatches(pure_answer, traps=traps) as server:
-        batched = await ran(a_job(server, methods=methods, limit=60, model=settings), tmp_path / "b")
-    assert rows_of(batched) == rows_of(direct)
-    assert len(list(batched.trajectories)) == 60 and batched.status == "finished"
+    model = {"max_n": 7}
+    rows, server = await batched(FakeOpenAIBatches, COT_SC, tmp_path, model, traps)
+    assert rows == await directly(FakeOpenAIBatches, COT_SC, tmp_path, model)
+    assert len(rows) == 60
     assert set(server.asked.values()) == {1} and server.answered == 60 * 3
     assert len(server.batches) == 1 if not traps else len(server.batches) > len(traps)
 
 
 @pytest.mark.parametrize("traps", [(), OPENAI_TRAPS], ids=["clean", "traps"])
 async def test_react_by_openais_batches_takes_the_same_steps_a_wave_each(traps, tmp_path):
-    model = {"attempts": 9}
-    async with FakeOpenAIBatches(pure_answer) as server:
-        direct = await ran(a_job(server, "direct", methods=React(), limit=15, model=model), tmp_path / "d")
-    async with FakeOpenAIBatches(pure_answer, traps=traps) as server:
-        batched = await ran(a_job(server, methods=React(), limit=15, model=model), tmp_path / "b")
-    assert rows_of(batched) == rows_of(direct)
+    rows, server = await batched(FakeOpenAIBatches, REACT, tmp_path, {}, traps)
+    assert rows == await directly(FakeOpenAIBatches, REACT, tmp_path, {})
     assert set(server.asked.values()) == {1}
     if not traps:
-        assert len(server.batches) == max(row["n_steps"] for row in direct.trajectories)
+        assert len(server.batches) == max(row["n_steps"] for row in rows)
 
 
 @pytest.mark.parametrize("traps", [(), ANTHROPIC_TRAPS], ids=["clean", "traps"])
 async def test_cot_sc_by_message_batches_votes_as_in_direct_mode(traps, tmp_path):
-    methods, model = CotSC(samples=21), {"attempts": 9}
-    async with FakeAnthropicBatches(Chains()) as server:
-        direct = await ran(
-            a_job(server, "direct", methods=methods, limit=60, model={**model, "in_flight": 1}),
-            tmp_path / "d",
-        )
-    async with FakeAnthropicBatches(Chains(), traps=traps) as server:
-        batched = await ran(a_job(server, methods=methods, limit=60, model=model), tmp_path / "b")
+    model = {"in_flight": 1}  # directly one after the other, as the API has no seed to tell chains apart
+    rows, server = await batched(FakeAnthropicBatches, FEWER, tmp_path, model, traps)
     kept = in_any_order if traps else dict
-    assert [kept(row) for row in rows_of(batched)] == [kept(row) for row in rows_of(direct)]
-    assert server.answered == 60 * 21
+    direct = await directly(FakeAnthropicBatches, FEWER, tmp_path, model)
+    assert [kept(row) for row in rows] == [kept(row) for row in direct]
+    assert len(rows) == 60 and server.answered == 60 * 9
 
 
 @pytest.mark.parametrize("traps", [(), ANTHROPIC_TRAPS], ids=["clean", "traps"])
 async def test_react_by_message_batches_takes_the_same_steps(traps, tmp_path):
-    model = {"attempts": 9}
-    async with FakeAnthropicBatches(Chains()) as server:
-        direct = await ran(a_job(server, "direct", methods=React(), limit=15, model=model), tmp_path / "d")
-    async with FakeAnthropicBatches(Chains(), traps=traps) as server:
-        batched = await ran(a_job(server, methods=React(), limit=15, model=model), tmp_path / "b")
-    assert rows_of(batched) == rows_of(direct)
+    rows, server = await batched(FakeAnthropicBatches, REACT, tmp_path, {}, traps)
+    assert rows == await directly(FakeAnthropicBatches, REACT, tmp_path, {})
     assert set(server.asked.values()) == {1}
