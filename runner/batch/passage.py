@@ -310,6 +310,7 @@ class BatchPassage(Passage):
                 return
             self._begin(self._intend(chunk))
             await anyio.lowlevel.checkpoint()
+        self.rest.note()
 
     def _begin(self, batch: Batch) -> None:
         assert self._tasks is not None

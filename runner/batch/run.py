@@ -94,7 +94,7 @@ class Batches:
         self.stop(f"interrupted; {self._open()}")
 
     def _open(self) -> str:
-        count = sum(len(passage.batches) for passage in self.passages)
+        count = sum(batch.stage in ("submitted", "ended") for p in self.passages for batch in p.batches)
         return f"{count} {'batch is' if count == 1 else 'batches are'} under way"
 
     async def close(self) -> None:
