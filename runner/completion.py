@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.errors import BudgetSpent, CellStopped, ModelError
+from runner.errors import CellStopped, ModelError, RunEnds
 from runner.execution import Execution
 from runner.job import Job, Planned
 from runner.outputs import RunFolder
@@ -44,7 +44,7 @@ class Completion(Execution):
         passage = self.passages[planned.cell.model]
         try:
             await self.sampler.sample(passage, request, scope, 0, pool.samples, planned.index)
-        except BudgetSpent:
+        except RunEnds:
             self.counts.skipped += 1
             return
         except ModelError as error:

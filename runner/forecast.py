@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.batch.settings import FACTOR
 from runner.estimate import Estimate, ModelCount
 from runner.job import Job
 from runner.models.asking import ANY, Cache, used
 from runner.models.base import Model, Usage
 from runner.results import Run, load
 
-BATCH_PRICE = 0.5
-"""Of the usual price, at the providers that have a batch API."""
 ASSUMED_SAVED = 0.43
 ASSUMED_REQUESTS = 1.49
 ASSUMPTION = (
@@ -86,13 +85,19 @@ def forecast(job: Job, found: Estimate, seconds: float | None = None) -> Forecas
     known = [one.minutes for one in told.models.values() if one.minutes is not None]
     told.minutes = max(known) if known else None
     if told.usd is not None:
-        of = [(job.models[name], count) for name, count in found.models.items()]
+        of = [(_direct(job.models[name]), count) for name, count in found.models.items()]
         told.lossless_usd = _sum(
             model.cost(_lossless(count, model.max_n, told.saved_share)) for model, count in of
         )
         whole = _sum(model.cost(_in_one(count, model.max_n)) for model, count in of)
-        told.batch_usd = None if whole is None else BATCH_PRICE * whole
+        told.batch_usd = None if whole is None else FACTOR * whole
     return told
+
+
+def _direct(model: Model) -> Model:
+    """The same model, whose price is not the one of its batches."""
+    batched = getattr(model, "mode", "direct") == "batch"
+    return model.model_copy(update={"mode": "direct"}) if batched else model
 
 
 def shortest(model: Model, usage: Usage, seconds: float | None = None) -> tuple[float | None, str]:

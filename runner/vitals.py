@@ -102,6 +102,8 @@ class Pulse:
                 if left > 0:
                     why = line.gate.waits_for or "a pause"
                     yield f"{where}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
+        if self._execution.batches is not None:
+            yield from self._execution.batches.words()
 
     def _spent(self) -> Iterator[str]:
         limits, ledger = self._execution.job.settings.limits, self._execution.ledger

@@ -351,7 +351,7 @@ class HttpModel(Model):
             return
         self._key = self._key or self._find_key()
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
-        if self._transport is None:
+        if self._transport is None and self.mode == "direct":
             make = usual_transport if self.transport == "native" else httpx_transport
             self._transport, self._own = make(self.url("/"), self.in_flight or self.default_in_flight), True
 

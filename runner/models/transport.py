@@ -189,7 +189,7 @@ class HttpxTransport:
         except TimeoutError:
             raise Transient(f"{shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-            raise _failure(url, error) from error
+            raise failure(url, error) from error
         finally:
             await lanes.give_back(lane, good=good)
 
@@ -213,7 +213,7 @@ async def _read(response: httpx.Response) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _failure(url: str, error: Exception) -> ModelError:
+def failure(url: str, error: Exception) -> ModelError:
     """What a failure below HTTP means. The texts of `LocalProtocolError` are never shown: they quote headers,
     and with them the key."""
     where, what = shown(url), str(error) or type(error).__name__
