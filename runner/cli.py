@@ -321,7 +321,7 @@ def _echo_json(value: Any) -> None:
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
     from runner.analysis.money import told
-    from runner.results import table
+    from runner.results import named_by, table
 
     click.echo()
     if run.summary["cells"]:
@@ -331,10 +331,11 @@ def _finish(run: Any) -> None:
     click.echo(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest
+    names = named_by(run.summary)
     for cell in run.summary["cells"]:
         if set(cell["statuses"]) - {"finished"}:
             how = ", ".join(f"{count} {status}" for status, count in sorted(cell["statuses"].items()))
-            click.echo(f"  {cell['method']}: {how}")
+            click.echo(f"  {' '.join(cell[name] for name in names)}: {how}")
     for why in dict.fromkeys(manifest.get("stopped_cells", {}).values()):
         click.echo(f"stopped: {why}", err=True)
     totals = manifest["totals"]

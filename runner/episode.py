@@ -142,7 +142,7 @@ class Episode:
         draws: list[Draw] = []
         while more := (_together if until is None else until)(draws, n - len(draws)):
             draws += await self._window(passage, request, scope, first + len(draws), more)
-        if n > 1 and len({draw.text for draw in draws}) == 1:
+        if len(draws) > 1 and len({draw.text for draw in draws}) == 1:
             self.flags.add("identical_draws")
         empty = not any(draw.text.strip() for draw in draws)
         if draws and empty and all(draw.finish in ("filter", "refusal") for draw in draws):
@@ -197,6 +197,10 @@ class Episode:
     def _note_draw(self, draw: Draw) -> None:
         self._used[draw.scope, draw.hash, draw.i] = draw
         self._open_step().draws.append((draw.hash, draw.i))
+        if draw.reasoning and draw.finish == "stop" and not draw.text.strip():
+            self.flags.add(
+                "only_thoughts"
+            )  # a stop string was met within the model's thoughts, as like as not
         self.flags.update(f"sent_without_{name}" for name in draw.without)
         if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
             self.flags.add("sent_differs")

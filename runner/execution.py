@@ -20,7 +20,7 @@ from envs.data import cache_folder
 from runner import openfiles
 from runner.budget import Budget
 from runner.episode import Ended, Episode, Restart
-from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError
+from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds
 from runner.job import Cell, Job, Planned
 from runner.ledger import Ledger
 from runner.methods.base import Method
@@ -237,7 +237,7 @@ class Execution:
                     status = failure.status
                 else:
                     error = failure
-                if isinstance(failure, BudgetSpent) or (failure is error and str(failure) == self.spent):
+                if isinstance(failure, RunEnds) or (failure is error and str(failure) == self.spent):
                     self.counts.skipped += 1  # not whole, and no error: a resume goes on with it
                     return
                 if isinstance(failure, CellStopped):

@@ -4,13 +4,14 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 
 - `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
   a prompt's parts are named by content hash and each is stored once in the file.
-- `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, seconds, waited, cost_usd}
+- `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, batch, seconds, waited, cost_usd}
 - `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: follows its reply
   in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice. One that was taken
   from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it here.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
 - `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
-  no reply. A beginning that neither a reply nor an error follows was cut off when a process died.
+  no reply. A beginning that neither a reply nor an error follows was cut off when a process died. What goes
+  by a batch has no beginning here: batches outlive processes, and `batches.jsonl` knows of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.jsonl import Appender, clean_text, scan
-from runner.models.base import Call, Reply, Request, Usage
+from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage
 from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
@@ -79,7 +80,7 @@ class Ledger:
         self._draws: dict[tuple[str, str], dict[int, Span]] = defaultdict(dict)
         self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
         self._parts: dict[str, Span] = {}
-        self._requests: set[str] = set()
+        self._requests: dict[str, Span] = {}
         self._held: tuple[Span, dict[str, str]] | None = None
         self._replies = 0
         self.unreadable = 0
@@ -106,7 +107,7 @@ class Ledger:
         for offset, length, row in scan(path):
             try:
                 self._index(row or {}, (offset, length))
-                if row is not None and row["kind"] in ("attempt", "reply"):
+                if row is not None and row["kind"] in ("attempt", "reply") and not row.get("batch"):
                     begins = row["kind"] == "attempt" and row["error"] is None
                     begun[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -128,7 +129,7 @@ class Ledger:
             self._parts.update(parts)
         elif kind == "request":
             parts = dict.fromkeys(row["parts"].keys(), span)
-            self._requests.add(row["hash"])
+            self._requests[row["hash"]] = span
             self._parts.update(parts)
         elif kind == "reply":
             number = int(row["id"][1:])
@@ -174,8 +175,7 @@ class Ledger:
         rows.append(_draw_row(draw, None, 0, run.run.name))
         spans = self._file.append(*rows)
         if request is not None:
-            self._requests.add(request_hash)
-            self._parts.update(dict.fromkeys(rows[0]["parts"], spans[0]))
+            self._known(rows[0], spans[0])
         self._draws[scope, request_hash][i] = spans[-1]
         self._count_taken(draw)
         return draw
@@ -208,6 +208,7 @@ class Ledger:
                 "endpoint": reply.endpoint,
                 "seed": call.seed,
                 "provider_id": reply.provider_id,
+                "batch": reply.batch,
                 "seconds": round(reply.seconds, 4),
                 "waited": round(reply.waited, 4),
                 "cost_usd": reply.cost_usd,
@@ -242,13 +243,35 @@ class Ledger:
             rows.append(_draw_row(draw, name, k))
         spans = self._file.append(*rows)
         if rows[0]["kind"] == "request":
-            self._requests.add(request.hash)
-            self._parts.update(dict.fromkeys(rows[0]["parts"], spans[0]))
+            self._known(rows[0], spans[0])
         places = self._draws[call.scope, request.hash]
         for draw, span in zip(new, spans[len(spans) - len(new) :], strict=True):
             places[draw.i] = span
         self._count(reply.usage, reply.cost_usd)
         return draws
+
+    def _known(self, row: Mapping[str, Any], span: Span) -> None:
+        self._requests[row["hash"]] = span
+        self._parts.update(dict.fromkeys(row["parts"], span))
+
+    def write_request(self, request: Request) -> None:
+        """Keep what is asked before it is answered, so that `request` finds it in another process."""
+        if request.hash not in self._requests:
+            row = self._request_row(request)
+            self._known(row, self._file.append(row)[0])
+
+    def request(self, request_hash: str) -> Request | None:
+        """The request with this hash; None if it is not on record, or can no longer be read."""
+        span = self._requests.get(request_hash)
+        if span is None:
+            return None
+        row = self._file.read(*span)
+        try:
+            turns = tuple(Turn(role, Text(*map(self.part, names))) for role, names in row["turns"])
+        except KeyError:
+            return None
+        found = Request(row["model"], turns, Params.of(row["params"]))
+        return found if found.hash == request_hash else None
 
     def _request_row(self, request: Request) -> dict[str, Any]:
         new: dict[str, str] = {}
@@ -278,7 +301,9 @@ class Ledger:
         """Keep a try that gave no reply, and whether it may have been billed all the same."""
         self.attempts_failed += 1
         self.possibly_billed += possible_cost
-        self._file.append(_attempt_row(call, f"{type(error).__name__}: {error}", possible_cost))
+        row = _attempt_row(call, f"{type(error).__name__}: {error}", possible_cost)
+        batch = getattr(error, "batch", None)
+        self._file.append(row if batch is None else {**row, "batch": batch})
 
     # -- observations ----------------------------------------------------------------------------------
     def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:

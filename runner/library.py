@@ -334,7 +334,7 @@ def _interrupts(execution: Execution) -> Iterator[None]:
     finally:
         for number, handler in old.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def bare(error: BaseException) -> BaseException:

@@ -164,12 +164,17 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"mean": round(mean, 6), "low": round(low, 6), "high": round(high, 6)}
 
 
+def named_by(summary: Mapping[str, Any]) -> list[str]:
+    """What tells the cells of a run apart: the method, and world and model where there are several."""
+    cells = summary["cells"]
+    return [key for key in ("env", "model") if len({cell[key] for cell in cells}) > 1] + ["method"]
+
+
 def table(summary: Mapping[str, Any]) -> str:
     """The summary as a plain text table: method, n, EM, F1, steps, calls, tokens, what it cost (by list, and for each
     right answer; where anything did), seconds, errors."""
     cells = summary["cells"]
-    several = {key: len({cell[key] for cell in cells}) > 1 for key in ("env", "model")}
-    names = [key for key in ("env", "model") if several[key]] + ["method"]
+    names = named_by(summary)
     priced = any(cell["cost_usd"] for cell in cells)
     measures = list(dict.fromkeys(name for cell in cells for name in cell["scores"]))
     head = [

@@ -8,7 +8,8 @@ in the queue.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
@@ -21,6 +22,9 @@ from runner.ledger import Draw, Ledger
 from runner.models.base import Call, Request
 from runner.models.passage import Passage
 from runner.models.queue import Ticket
+
+LAST = 1 << 60
+"""The priority of a call that no episode has asked for yet."""
 
 
 class Sampling(Protocol):
@@ -55,6 +59,12 @@ class Sampler:
         self._most: dict[Passage, int] = {}
         self._tasks: TaskGroup
         self.in_flight = 0
+        self.flights = 0
+        """Of which each has a call in flight, unless it is just beginning or ending."""
+        self.asking: Counter[int] = Counter()
+        """Episodes (by their priority) that await draws."""
+        self.moved: Callable[[], None] = lambda: None
+        """Told when one of these has changed."""
         self.drawn = 0
         """Draws that were asked for and came, in this process."""
         self.served = 0
@@ -101,8 +111,9 @@ class Sampler:
             flight = Flight(indices, priority)
             for i in indices:
                 self._pending[scope, request.hash, i] = flights[i] = flight
-            self._tasks.start_soon(self._fly, passage, request, scope, flight)
-        await self._await(set(flights.values()))
+            self._start(passage, request, scope, flight)
+        if flights:
+            await self._await(set(flights.values()), priority)
         for i in range(first, first + n):
             if i in have:
                 continue
@@ -112,13 +123,30 @@ class Sampler:
             have[i] = flight.draws[i]
         return [have[i] for i in range(first, first + n)]
 
-    async def _await(self, flights: set[Flight]) -> None:
+    def restore(self, passage: Passage, call: Call) -> None:
+        """Await a call that an earlier process made and the passage still knows (it is in a batch): its draws are
+        under way for whoever asks for them, and kept if nobody does."""
+        flight = Flight(tuple(range(call.first, call.first + call.n)), LAST, waiters=1)
+        for i in flight.indices:
+            self._pending.setdefault((call.scope, call.request.hash, i), flight)
+        self._start(passage, call.request, call.scope, flight)
+
+    def _start(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
+        self.flights += 1
+        self._tasks.start_soon(self._fly, passage, request, scope, flight)
+
+    async def _await(self, flights: set[Flight], priority: int) -> None:
         for flight in flights:
             flight.waiters += 1
+        self.asking[priority] += 1
+        self.moved()
         try:
             for flight in flights:
                 await flight.done.wait()
         finally:
+            self.asking[priority] -= 1
+            if not self.asking[priority]:
+                del self.asking[priority]
             for flight in flights:
                 flight.waiters -= 1
                 if not flight.waiters and not flight.done.is_set():
@@ -141,7 +169,9 @@ class Sampler:
             for i in flight.indices:
                 if self._pending.get((scope, request.hash, i)) is flight:
                     del self._pending[scope, request.hash, i]
+            self.flights -= 1
             flight.done.set()
+            self.moved()
 
     async def _draw(
         self, passage: Passage, request: Request, scope: str, flight: Flight, indices: Sequence[int]
@@ -172,6 +202,7 @@ class Sampler:
             reply = await passage.ask(call, ticket)
         finally:
             self.in_flight -= 1
+            self.moved()
             flight.tickets.remove(ticket)
         for draw in self.ledger.write_reply(call, indices, reply):
             flight.draws[draw.i] = draw

@@ -90,6 +90,17 @@ class Params:
     extra: tuple[tuple[str, Any], ...] = ()
     """Further provider fields, sent as they are (e.g. reasoning_effort)."""
 
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Params:
+        """The parameters of which `as_dict` gave these values."""
+        own = ("temperature", "max_tokens", "top_p", "logprobs")
+        extra = tuple((name, value) for name, value in plain.items() if name not in (*own, "stop"))
+        return cls(
+            **{name: plain[name] for name in own if name in plain},
+            stop=tuple(plain.get("stop", ())),
+            extra=extra,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, without those that were left at None."""
         out: dict[str, Any] = {"temperature": float(self.temperature), "max_tokens": self.max_tokens}
@@ -224,6 +235,8 @@ class Reply:
     cost_usd: float | None = None
     windows: tuple[Window, ...] = ()
     """The provider's limits as this reply's headers tell them."""
+    batch: str | None = None
+    """The batch by which it came, if it did."""
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:

@@ -392,13 +392,15 @@ def windows(headers: Mapping[str, str], row: Service, now: float) -> tuple[Windo
         remaining = finite(low.get(told.remaining, ""))
         if limit is None and told.limit in low:
             continue  # -1, 0: it says that it does not know
+        if told.seconds is None:
+            limit = None
         if limit is None and remaining is None:
             continue
         found.append(
             Window(
                 counted=told.counted,
                 seconds=told.seconds or MINUTE,
-                limit=limit if told.seconds is not None else None,
+                limit=limit,
                 remaining=remaining,
                 reset=(moment(low.get(told.reset, ""), clock) or None) if told.reset else None,
             )

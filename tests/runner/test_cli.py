@@ -118,6 +118,11 @@ def test_episodes_in_error_are_counted_and_the_exit_code_says_so(job):
     assert "overnight resume outputs/" in result.stderr
 
 
+def test_cells_of_several_models_are_named_apart_at_the_end(job):
+    result = call("run", job, "--set", 'models.other={provider="scripted", model="b", replies=[]}')
+    assert "  other cot_sc: 1 error" in result.stdout, result.stdout
+
+
 def test_list_names_methods_worlds_and_models():
     words = call("list").stdout
     assert "react_then_cot_sc" in words and "hotpotqa" in words and "anthropic" in words

@@ -206,6 +206,13 @@ async def test_identical_chains_flag_the_row(tmp_path):
     assert row["flags"] == ["identical_draws"]
 
 
+async def test_a_reply_that_a_stop_string_ended_within_its_thoughts_flags_the_row(tmp_path):
+    reply = Choice("", "stop", reasoning="The")  # as of vLLM, where the model thinks "Question: ..."
+    found = await run(tmp_path, Echo(count=1), Standard(), scripted(lambda call: [reply]))
+    (row,) = found.trajectories
+    assert (row["status"], row["flags"]) == ("no_answer", ["only_thoughts"])
+
+
 async def test_a_lone_surrogate_in_a_reply_reaches_file_and_next_prompt_in_a_form_that_both_take(tmp_path):
     prompts = []
 
