@@ -230,7 +230,7 @@ def told(found: Estimate) -> list[str]:
         lines.append(f"in batch mode: {waves}")
     if any(count.questions for count in found.models.values()) and of.usd:
         lines.append(
-            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains at a batch's price, half of it as a rule: "
+            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains in a batch, usually at half price: "
             f"${_usd(of.batch_usd or 0)}"
         )
         lines.append(f"  ({100 * of.saved_share:.0f} % of the chains spared: {of.saved_from})")
