@@ -175,7 +175,7 @@ def _missing(
     named = [f"{env} {', '.join(ids[:3])}" for env, ids in tasks.items()]
     more = count - sum(min(len(ids), 3) for ids in tasks.values())
     ids = "; ".join(named) + (f" and {more} more" if more else "")
-    price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}"
+    price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}" if usd else "$0"
     cost = (
         f"about {tokens:,} tokens, {price}, at this run's mean a chain"
         if tokens
