@@ -125,7 +125,7 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | 
 def status(folder: Path, as_json: bool) -> None:
     """Show how a run stands, running or ended."""
     from runner.analysis.money import told
-    from runner.results import load, table
+    from runner.results import load, table, warnings
 
     found = load(folder)
     manifest = found.manifest
@@ -151,6 +151,8 @@ def status(folder: Path, as_json: bool) -> None:
         click.echo(table(found.summary))
         for line in told(found.summary["money"]):
             click.echo(line)
+    for line in warnings(found.summary):
+        click.echo(line)
     if totals:
         paid = totals["paid"]
         click.echo(
@@ -321,7 +323,7 @@ def _echo_json(value: Any) -> None:
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
     from runner.analysis.money import told
-    from runner.results import named_by, table
+    from runner.results import named_by, table, warnings
 
     click.echo()
     if run.summary["cells"]:
@@ -336,6 +338,8 @@ def _finish(run: Any) -> None:
         if set(cell["statuses"]) - {"finished"}:
             how = ", ".join(f"{count} {status}" for status, count in sorted(cell["statuses"].items()))
             click.echo(f"  {' '.join(cell[name] for name in names)}: {how}")
+    for line in warnings(run.summary):
+        click.echo(line, err=True)
     for why in dict.fromkeys(manifest.get("stopped_cells", {}).values()):
         click.echo(f"stopped: {why}", err=True)
     totals = manifest["totals"]

@@ -20,9 +20,9 @@ from envs.data import cache_folder
 from runner import openfiles
 from runner.budget import Budget
 from runner.episode import Ended, Episode, Restart
-from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds
+from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
 from runner.job import Cell, Job, Planned
-from runner.ledger import Ledger
+from runner.ledger import REFUSABLE, Ledger
 from runner.methods.base import Method
 from runner.models.base import Call
 from runner.models.passage import Passage
@@ -85,6 +85,8 @@ class Execution:
         self._done: dict[str, tuple[str, int]] = {}
         self.moved: dict[str, int] = {}
         """New places in plan order of episodes that were done under an older, shorter plan."""
+        self.notices: dict[str, None] = {}
+        """Lines that a person must see while it runs: what a model refuses that the job asks for."""
         self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(job.settings.limits.max_episodes, self._solve)
@@ -310,6 +312,8 @@ class Execution:
     def _failed(self, call: Call, error: ModelError) -> None:
         self.ledger.write_attempt(call, error, possible_cost=error.billed)
         self.folder.log(f"{call.scope}: {type(error).__name__}: {error}")
+        if isinstance(error, Unsupported) and error.parameter in REFUSABLE:
+            self.notices[f"warning: {error}"] = None
 
     async def _keep_synced(self) -> None:
         while True:

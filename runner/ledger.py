@@ -413,7 +413,7 @@ def shares(reply: Reply, n: int) -> list[Usage]:
     return [
         Usage(completion=completion, reasoning=reasoning)
         if k
-        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls)
+        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls, usage.written)
         for k, (completion, reasoning) in enumerate(parts)
     ]
 

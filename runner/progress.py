@@ -74,12 +74,20 @@ class Progress:
                 if below is not None:
                     below.close()
 
+        said = 0
+
         def draw(*, last: bool = False) -> None:
+            nonlocal said
+            calls = [partial(bar.write, line, file=self.stream) for line in list(execution.notices)[said:]]
+            said += len(calls)
             drawing = partial(show, self._postfix(execution), last=last)
-            if notebook:
-                drawing()  # a notebook's widgets belong to its own thread
-            else:
-                writer.write(drawing)
+            if notebook:  # whose widgets belong to its own thread
+                for call in (*calls, drawing):
+                    call()
+                return
+            for call in calls:
+                writer.write(call, keep=True)
+            writer.write(drawing)
 
         try:
             while True:
@@ -89,8 +97,12 @@ class Progress:
             draw(last=True)
 
     async def _lines(self, execution: Execution, writer: _Writer) -> None:
+        said = 0
         while True:
             await anyio.sleep(EVERY_LINE)
+            for notice in list(execution.notices)[said:]:
+                writer.write(partial(self._say, notice), keep=True)
+            said = len(execution.notices)
             writer.write(partial(self._say, self.line(execution)))
 
     def line(self, execution: Execution) -> str:

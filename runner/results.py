@@ -170,6 +170,27 @@ def named_by(summary: Mapping[str, Any]) -> list[str]:
     return [key for key in ("env", "model") if len({cell[key] for cell in cells}) > 1] + ["method"]
 
 
+WARNED = {
+    "sent_without_temperature": "without the temperature that the job asks for, as the model refuses it",
+    "sent_without_top_p": "without the top_p that the job asks for, as the model refuses it",
+    "sent_without_logprobs": "without log-probabilities, as the model refuses them",
+    "sent_differs": "with draws of one request that were sent with different parameters",
+    "identical_draws": "with the same text in every draw (temperature 0? a cache? one seed for all?)",
+    "only_thoughts": "with a reply of thoughts alone, cut short perhaps by a stop string (max_stops = 0 sends none)",
+}
+"""Flags of rows that make a run another experiment than it seems to be, in words."""
+
+
+def warnings(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each cell and flag that a person must know of before believing the scores."""
+    names = named_by(summary)
+    for cell in summary["cells"]:
+        for flag, words in WARNED.items():
+            if count := cell["flags"].get(flag):
+                what = " ".join(cell[name] for name in names)
+                yield f"warning: {what}: {count:,} of {cell['n']:,} episodes {words}"
+
+
 def table(summary: Mapping[str, Any]) -> str:
     """The summary as a plain text table: method, n, EM, F1, steps, calls, tokens, what it cost (by list, and for each
     right answer; where anything did), seconds, errors."""

@@ -47,6 +47,10 @@ class Flight:
     waiters: int = 0
     draws: dict[int, Draw] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
+    shared: bool = False
+    """Others with the same prompt fly, too, and it is worth being put into the provider's cache."""
+    after: Flight | None = None
+    """The one that puts it there: this one goes when that is done."""
 
 
 class Sampler:
@@ -107,8 +111,12 @@ class Sampler:
                 have[i] = draw
             else:
                 missing.append(i)
-        for indices in _chunks(missing, self._most_per_call(passage)):
-            flight = Flight(indices, priority)
+        chunks = list(_chunks(missing, self._most_per_call(passage)))
+        first_alone = len(chunks) > 1 and passage.model.warms(request)
+        before: Flight | None = None
+        for indices in chunks:
+            flight = Flight(indices, priority, shared=first_alone, after=before)
+            before = before or (flight if first_alone else None)
             for i in indices:
                 self._pending[scope, request.hash, i] = flights[i] = flight
             self._start(passage, request, scope, flight)
@@ -164,6 +172,8 @@ class Sampler:
     async def _fly(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
         try:
             with flight.scope:
+                if flight.after is not None:
+                    await flight.after.done.wait()
                 await self._draw(passage, request, scope, flight, flight.indices)
         finally:
             for i in flight.indices:
@@ -195,7 +205,7 @@ class Sampler:
         flight.tickets.append(ticket)
         call = Call(
             request, len(indices), seed=seed_of(self.seed, scope, request.hash, indices[0]), scope=scope,
-            first=indices[0],
+            first=indices[0], shared=flight.shared,
         )  # fmt: skip
         self.in_flight += 1
         try:

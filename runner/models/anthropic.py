@@ -60,6 +60,8 @@ class Anthropic(HttpModel):
         if body["messages"][-1]["role"] == "assistant":
             asked.add("prefill")
         self.leave_out(asked, fixed)
+        if call.shared and self.warms(request):
+            _mark(body["messages"])
         return Prepared("/messages", body, sent, fixed)
 
     def reply(self, data: Mapping[str, Any], call: Call, sent: Mapping[str, Any]) -> Reply:
@@ -113,6 +115,12 @@ class Anthropic(HttpModel):
         return body, sent
 
 
+def _mark(messages: list[dict[str, Any]]) -> None:
+    """Have the prompt up to the end of the last user turn put into the cache, for 5 minutes."""
+    last = next(message for message in reversed(messages) if message["role"] == "user")
+    last["content"] = [{"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}]
+
+
 def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
     text, thoughts = parts(data["content"])
     text, cut = cut_at_stop(without_prefix(text, prefix), request.params.stop)
@@ -121,14 +129,16 @@ def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
 
 
 def _usage(data: Mapping[str, Any], request: Request, choice: Choice) -> Usage:
-    """`prompt` counts all input, read from the cache or written to it included; only what was read counts as
-    cached. What is missing is estimated, never taken as free."""
+    """`prompt` counts all input, read from the cache or written to it included; what was read counts as cached,
+    what was put there as written. What is missing is estimated, never taken as free."""
     usage = data.get("usage")
     cached = count(usage, "cache_read_input_tokens")
-    prompt = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
+    written = count(usage, "cache_creation_input_tokens")
+    prompt = count(usage, "input_tokens") + written + cached
     return Usage(
         prompt=prompt or estimated(*(str(turn.text) for turn in request.turns)),
         completion=count(usage, "output_tokens") or estimated(choice.text, choice.reasoning or ""),
         cached=cached,
+        written=written,
         calls=1,
     )

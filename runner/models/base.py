@@ -162,17 +162,21 @@ class Call:
     seed: int | None = None
     scope: str = ""
     first: int = 0
+    shared: bool = False
+    """Whether further calls with the same prompt follow at once, so that the provider's cache is worth writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one reply or a sum of them; `calls` counts replies."""
+    """Tokens of one reply or a sum of them; `calls` counts replies. Of the prompt's, `cached` were read from the
+    provider's cache and `written` put into it; `reasoning` is part of `completion`."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
     reasoning: int = 0
     calls: int = 0
+    written: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -181,6 +185,7 @@ class Usage:
             self.cached + other.cached,
             self.reasoning + other.reasoning,
             self.calls + other.calls,
+            self.written + other.written,
         )
 
     def as_dict(self) -> dict[str, int]:
@@ -337,6 +342,10 @@ class Model(BaseModel):
     def charges_output(self) -> bool:
         """Whether the provider counts generated tokens against tokens a minute."""
         return True
+
+    def warms(self, request: Request) -> bool:
+        """Whether a first call alone puts the prompt into the provider's cache, which the others then read."""
+        return False
 
     def lines(self) -> Sequence[tuple[Model, float]]:
         """The endpoints that answer as this model, each with its weight. One, itself, unless it says more."""

@@ -26,6 +26,8 @@ from runner.models.waits import lowered, retry_after
 
 PARKED = 3600.0
 """Seconds. A limit that asks for a longer wait is a daily quota: stop and resume rather than sit it out."""
+LEFT_OUT = " It is left out."
+"""What is done about a refused parameter."""
 SHOWN = 300
 """Characters of a provider's own words that a message quotes."""
 
@@ -195,7 +197,7 @@ def _bad_request(
     named = _named(said) or _asked(said, asked)
     if named is not None:
         if named not in _SHAPING or _REFUSED.search(said.all):
-            return Unsupported(text(f"the model refuses `{named}`", "It is left out."), named, status=status)
+            return Unsupported(text(f"the model refuses `{named}`", LEFT_OUT.strip()), named, status=status)
         message = text(f"the value of `{named}` is out of range", "Correct it in the job, then resume.")
         return CellStopped(message, status=status)
     if _MODEL.search(said.all):

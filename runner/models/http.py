@@ -27,9 +27,9 @@ from pydantic import (
 
 from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Call, Model, Reply, Usage, Window
-from runner.models.bodies import error_within, event_error, load_json, status_within
-from runner.models.failures import classify
+from runner.models.base import Call, Model, Reply, Request, Usage, Window
+from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
+from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
@@ -138,6 +138,11 @@ class HttpModel(Model):
         default_factory=dict, description="Further fields of the request body, sent as they are."
     )
 
+    prompt_cache: bool = Field(
+        True,
+        description="Of several calls with one long prompt, the first goes alone, so that the others find the "
+        "prompt in the provider's cache.",
+    )
     mode: Literal["direct", "batch"] = Field(
         "direct", description="`batch`: by the provider's batch API, at half the price, within a day."
     )
@@ -238,6 +243,12 @@ class HttpModel(Model):
     @property
     def charges_output(self) -> bool:
         return self.row.counts_output
+
+    def warms(self, request: Request) -> bool:
+        least = self.row.caches_from
+        if least is None or not self.prompt_cache or self.mode == "batch":
+            return False
+        return request.characters >= least * CHARS_PER_TOKEN
 
     def cost(self, usage: Usage) -> float | None:
         """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one;
@@ -357,15 +368,15 @@ class HttpModel(Model):
         if not self.key_env or (local and "key_env" not in self.model_fields_set):
             return ""
         key = os.environ.get(self.key_env, "").strip()
+        place = f"{self.model or 'the model'} at {self.address}"
         if not key and not local:
             raise CellStopped(
-                f"{self.model or 'the model'} at {self.address}: no API key. "
-                f"Set the environment variable {self.key_env} "
+                f"{place}: no API key. Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise CellStopped(
-                f"{self.where}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
+                f"{place}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
             )
         return key
 
@@ -451,7 +462,8 @@ class HttpModel(Model):
                 return error
             advice = "Take it out of the job, or name another model, then resume."
             return CellStopped(
-                f"{self.where}: `{error.parameter}` is refused. {advice} ({error})", status=error.status
+                f"{self.where}: `{error.parameter}` is refused. {advice} ({str(error).removesuffix(LEFT_OUT)})",
+                status=error.status,
             )
 
         if response.status != 200:
@@ -498,7 +510,7 @@ class HttpModel(Model):
         for parameter in sorted(lacking):
             self._refused.add(parameter)
             raise Unsupported(
-                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,
             )
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 import runner.progress
 from runner import library
-from runner.errors import Transient
+from runner.errors import Transient, Unsupported
 from runner.execution import Counts, Execution
 from runner.job import Job
 from runner.models.base import Call
@@ -40,6 +40,7 @@ def execution(
         counts=Counts(began=monotonic() - took, **counts),
         passages={"policy": passage},
         scheduler=SimpleNamespace(in_flight=running),
+        notices={},
         interrupted=interrupted,
     )
 
@@ -297,6 +298,27 @@ async def test_a_notebook_gets_a_bar_that_has_a_length_and_is_drawn_by_its_own_t
     await shown_of(tmp_path, terminal, lambda: "6 running, 6 calls in flight" in terminal.getvalue())
     assert "[6 of 6]" in terminal.getvalue()
     assert NotebookBar.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+async def test_a_refused_temperature_is_told_at_once_and_once(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr(runner.progress, "EVERY_LINE", 0.01)
+    monkeypatch.setattr(terminal, "isatty", lambda: on_terminal)
+    told = "warning: m at x refuses `temperature`"
+    calls = 0
+
+    async def script(call: Call) -> str:
+        nonlocal calls
+        calls += 1
+        if calls <= 3:
+            raise Unsupported("m at x refuses `temperature`", "temperature")
+        await until(lambda: told in terminal.getvalue())
+        return " yes"
+
+    await library.run(job(script), outputs=tmp_path, progress=Progress(terminal))
+    assert terminal.getvalue().count(told) == 1
 
 
 async def test_progress_can_be_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -197,6 +197,38 @@ async def test_cot_sc_votes_with_21_chains_at_07(tmp_path: Path) -> None:
     assert [chain["draw"] for chain in row["votes"]["chains"]] == list(range(21))
 
 
+async def test_chains_that_could_not_change_the_verdict_are_not_drawn(tmp_path: Path) -> None:
+    """21 chains: eleven of one mind settle it; a dissenter costs one more, and so one request."""
+    chains = ["Answer: Bob", *["Answer: Ada"] * 20]
+    row, model = await solve(tmp_path, CotSC(), by_prompt("", chains))
+    assert [(call.first, call.n) for call in model.calls] == [(0, 11), (11, 1)]
+    votes = row["votes"]
+    assert (votes["n"], votes["n_drawn"], votes["stopped_by"]) == (21, 12, "lossless")
+    assert (row["answer"], votes["tally"]) == ("Ada", {"bob": 1, "ada": 11})
+    assert row["usage"]["calls"] == 2
+
+
+async def test_a_function_in_a_file_decides_how_many_chains_are_drawn(tmp_path: Path) -> None:
+    rule = tmp_path / "mine.py"
+    rule.write_text("def two(votes, left):\n    return 2 - len(votes.chains)\n")
+    row, model = await solve(tmp_path, CotSC(until=f"{rule}:two"), by_prompt("", "Answer: Ada"))
+    assert [(call.first, call.n) for call in model.calls] == [(0, 2)]
+    assert row["votes"]["stopped_by"] == f"{rule}:two"
+
+
+async def test_votes_may_be_weighted_by_how_likely_their_chains_were(tmp_path: Path) -> None:
+    sure, unsure = (-0.1, -0.1), (-2.0, -1.0)
+    said = [("Bob", unsure), ("Bob", unsure), ("Ada", sure), ("Cid", None)]
+    choices = [Choice(f"Answer: {name}", logprobs=logprobs) for name, logprobs in said]
+    method = CotSC(samples=4, until="all", weights="logprob")
+    row, _ = await solve(tmp_path, method, by_prompt("", choices))
+    assert row["answer"] == "Cid"  # a chain without log-probabilities counts 1, and the row says so
+    assert row["flags"] == ["weight_missing"]
+    weights = [chain["weight"] for chain in row["votes"]["chains"]]
+    assert weights == pytest.approx([0.22313, 0.22313, 0.90484, 1.0], abs=1e-4)
+    assert row["votes"]["weights"] == pytest.approx({"bob": 0.44626, "ada": 0.90484, "cid": 1.0}, abs=1e-4)
+
+
 @pytest.mark.parametrize("first, second", [("Ada", "Bob"), ("Bob", "Ada")])
 async def test_a_tie_goes_to_the_answer_drawn_first_and_is_flagged(
     first: str, second: str, tmp_path: Path

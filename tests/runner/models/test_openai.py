@@ -243,6 +243,7 @@ async def test_usage_in_full(tmp_path: Path) -> None:
         "cached": 64,
         "reasoning": 40,
         "calls": 1,
+        "written": 0,
     }
     assert reply.cost_usd == 0.25
 
@@ -391,7 +392,7 @@ async def test_a_key_that_cannot_work_is_named_by_its_variable(
     monkeypatch.setenv("MY_KEY", value)
     with pytest.raises(CellStopped, match="MY_KEY") as caught:
         await OpenAI(model="m", key_env="MY_KEY", base_url="https://api.test/v1").open(tmp_path)
-    assert "words" not in str(caught.value)
+    assert "words" not in str(caught.value) and "without a key" not in str(caught.value)
 
 
 async def test_a_local_server_gets_no_key_that_the_job_did_not_name(
