@@ -132,6 +132,11 @@ class Gate:
         """See `Queue.shut`."""
         self.queue.shut()
 
+    def sent(self, ticket: Ticket, now: float) -> None:
+        """The call leaves now: a busy event loop may have kept it since it was let through."""
+        if ticket.taken is not None:
+            self.limits.sent(ticket.taken, now)
+
     def settle(self, ticket: Ticket, charge: Charge) -> None:
         """What the call really used takes the place of what was thought."""
         if ticket.taken is not None:
@@ -241,8 +246,10 @@ class Gate:
             if patience > 0:
                 self._later(patience, "one call that tries if the pause was enough")
                 return False
-            self.proved(self._probe_at)
-            return False  # `proved` went on already
+            if self._probe_at >= self.paused_until:
+                self.proved(self._probe_at)
+                return False  # `proved` went on already
+            self._probe = None  # sent before the pause was made longer: it tells nothing, another one tries
         seconds, why = self._wait(ticket.charge)
         if seconds > 0:
             self._later(seconds, why)

@@ -9,6 +9,7 @@ only known in the end.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,12 @@ class Limits:
             self._recent.popleft()
         return taken
 
+    def sent(self, taken: Taken, now: float) -> None:
+        """It left only now: the server will count it from now on, and so do the windows."""
+        taken.at = now
+        for _, entry in taken.parts:
+            entry.at = now
+
     def settle(self, taken: Taken, charge: Charge, now: float) -> None:
         """The real usage of a call takes the place of what was thought."""
         for bound, entry in taken.parts:
@@ -195,13 +202,21 @@ class Limits:
         first = these[0].at if these else until
         return float(len(these)), sum(taken.charge.of("tokens") for taken in these), first
 
+    def let_in_before(self, moments: Iterable[float], lengths: Iterable[float]) -> list[list[int]]:
+        """For each length, in seconds: how many requests were let in so long before each moment."""
+        times = sorted(taken.at for taken in self._recent if not taken.void)
+        return [
+            [bisect_right(times, moment) - bisect_right(times, moment - length) for moment in moments]
+            for length in lengths
+        ]
+
     def rate(self, per_second: float | None) -> None:
         """A pace for requests, beside all limits."""
         if per_second is None:
             self._rate = None
         elif self._rate is None:
             self._rate = Pace(per_second)
-            self._rate._burst = 0.2
+            self._rate._burst = 0.05
         else:
             self._rate.rate = per_second
 
@@ -214,6 +229,16 @@ class Limits:
             ]
         for bound, limit in zip(self._guess, (requests, tokens), strict=True):
             bound.sliding.limit = limit
+
+    def guess_full(self, now: float, share: float) -> bool:
+        """Whether one of the windows found by trying is used to such a share, or has no room for another call
+        like the last."""
+        last = self._recent[-1].charge if self._recent else Charge()
+        return any(
+            bound.sliding.used(now)
+            > min(share * bound.sliding.limit, bound.sliding.limit - last.of(bound.counted))
+            for bound in self._guess
+        )
 
     def forget_guess(self) -> None:
         self._guess = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from runner.errors import CellStopped, DailyQuota, ModelError, Transient
-from runner.models.adaptive import MOST_IN_FLIGHT, Controller
+from runner.models.adaptive import Controller
 from runner.models.base import Counted, Model, Reply
+from runner.models.concurrency import MOST_IN_FLIGHT
 from runner.models.gate import Gate
 from runner.models.limits import Charge, Key
 from runner.models.queue import Queue, Ticket
@@ -38,6 +39,12 @@ class Line:
         """Why it answers nothing until a person acts; it is tried again all the same if there are others."""
         self._unreached = 0
         self._rests = 0
+
+    def sent(self, ticket: Ticket, now: float) -> None:
+        """A call is sent now: what counts for the windows is when it leaves, not when it was let through."""
+        self.gate.sent(ticket, now)
+        if self.controller is not None:
+            self.controller.sent(now)
 
     def answered(self, ticket: Ticket, sent: float, reply: Reply, real: Charge) -> None:
         """A call sent at a time was answered: what it used, what the reply tells of limits."""

@@ -154,6 +154,7 @@ class Passage:
                 raise
             line = this.line = self._line[gate]
             sent = self.queue.clock()
+            line.sent(ticket, sent)
             self.under_way[id(ticket)] = (call.scope, line.name, sent)
             try:
                 reply = await line.model.call(call)
