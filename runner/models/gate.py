@@ -153,6 +153,8 @@ class Gate:
         """The place is free again."""
         ticket.flying = False
         self.flying -= 1
+        if ticket.taken is not None:
+            self.limits.over(ticket.taken)
         if self._probe is ticket:
             self._probe = None
         self.pump()

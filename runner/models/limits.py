@@ -23,6 +23,9 @@ from runner.models.sliding import PACED, Entry, Pace, Sliding
 REMEMBERED = 150.0
 """Seconds for which it is known what was let through: what limits are found from that nobody tells."""
 
+SURE = 2.5
+"""Deviations that are held back for calls in flight, whose real usage nobody knows yet."""
+
 Key: TypeAlias = tuple[Counted, float]
 """What is counted, in how many seconds."""
 
@@ -33,6 +36,9 @@ class Charge:
 
     input: float = 0.0
     output: float = 0.0
+    input_variance: float = 0.0
+    output_variance: float = 0.0
+    """How far each may be off, squared."""
 
     def of(self, counted: Counted) -> float:
         if counted == "requests":
@@ -40,6 +46,13 @@ class Charge:
         if counted == "tokens":
             return self.input + self.output
         return self.input if counted == "input_tokens" else self.output
+
+    def variance_of(self, counted: Counted) -> float:
+        if counted == "requests":
+            return 0.0
+        if counted == "tokens":
+            return self.input_variance + self.output_variance
+        return self.input_variance if counted == "input_tokens" else self.output_variance
 
 
 @dataclass(eq=False, slots=True)
@@ -60,6 +73,8 @@ class Taken:
     parts: list[tuple[_Bound, Entry]] = field(default_factory=list)
     void: bool = False
     """It was never sent, or not let in."""
+    unknown: bool = True
+    """Its real usage is."""
 
 
 class Limits:
@@ -72,6 +87,8 @@ class Limits:
         self._guess: list[_Bound] = []
         self._rate: Pace | None = None
         self._recent: deque[Taken] = deque()
+        self._unknown = Charge()
+        """How far the calls in flight may be off, together."""
         for key, limit in self.job.items():
             self._set(key, limit, -math.inf)
 
@@ -89,7 +106,9 @@ class Limits:
         """Seconds after which it is worth asking again (0: `charge` may go), and what is waited for."""
         longest, why = 0.0 if self._rate is None else self._rate.wait(now), "the rate"
         for bound in self._every():
-            seconds = bound.sliding.wait(now, charge.of(bound.counted))
+            variance = self._unknown.variance_of(bound.counted) + charge.variance_of(bound.counted)
+            amount = charge.of(bound.counted) + (SURE * math.sqrt(variance) if variance > 0 else 0.0)
+            seconds = bound.sliding.wait(now, amount)
             if bound.pace is not None:
                 seconds = max(seconds, bound.pace.wait(now))
             if seconds > longest:
@@ -113,6 +132,7 @@ class Limits:
                 bound.pace.add(now, amount)
         if self._rate is not None:
             self._rate.add(now, 1.0)
+        self._doubt(charge, 1)
         self._recent.append(taken)
         while now - self._recent[0].at > REMEMBERED:
             self._recent.popleft()
@@ -126,6 +146,7 @@ class Limits:
 
     def settle(self, taken: Taken, charge: Charge, now: float) -> None:
         """The real usage of a call takes the place of what was thought."""
+        self.over(taken)
         for bound, entry in taken.parts:
             if bound.counted != "requests":
                 self._mend(bound, entry, charge.of(bound.counted), now)
@@ -134,9 +155,24 @@ class Limits:
     def refund(self, taken: Taken, now: float, *, guessed_only: bool = False) -> None:
         """The call was never sent (or, for what was found by trying alone: it was not let in)."""
         taken.void = True
+        self.over(taken)
         for bound, entry in taken.parts:
             if not guessed_only or bound in self._guess:
                 self._mend(bound, entry, 0.0, now)
+
+    def over(self, taken: Taken) -> None:
+        """The call has ended: nothing more will be learnt of it."""
+        if taken.unknown:
+            taken.unknown = False
+            self._doubt(taken.charge, -1)
+
+    def _doubt(self, charge: Charge, sign: int) -> None:
+        if charge.input_variance or charge.output_variance:
+            was = self._unknown
+            self._unknown = Charge(
+                input_variance=max(was.input_variance + sign * charge.input_variance, 0.0),
+                output_variance=max(was.output_variance + sign * charge.output_variance, 0.0),
+            )
 
     def _mend(self, bound: _Bound, entry: Entry, amount: float, now: float) -> None:
         if bound.pace is not None:

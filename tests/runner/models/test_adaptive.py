@@ -185,6 +185,29 @@ def test_known_limits_are_used_from_the_start_and_nothing_is_refused(tells: bool
     assert requests <= 600 and tokens <= 90_000
 
 
+@pytest.mark.parametrize("takes", [0.2, 2.0])
+@pytest.mark.parametrize("chance", [1, 2])
+def test_known_tokens_are_never_exceeded_however_different_replies_are(takes: float, chance: int) -> None:
+    """The server knows each reply's length as the call comes, the gate only what replies were like so far."""
+    rng = random.Random(chance)
+    server = Server(
+        requests=600,
+        tokens=60_000,
+        takes=lambda flying: takes * rng.uniform(0.3, 1.7),
+        completion=lambda: min(100, int(30 * rng.lognormvariate(-0.3, 0.8)) + 1),
+    )
+    _passage, began = under_load(
+        server,
+        180,
+        characters=lambda: rng.randint(100, 900),
+        requests_per_minute=600,
+        tokens_per_minute=60_000,
+    )
+    assert server.refused == []
+    assert server.use(began, began + 180) >= 0.97
+    assert server.most_let_in()[1] <= 60_000
+
+
 def test_every_change_has_its_reason() -> None:
     passage, _ = under_load(Server(), 30, 100)
     assert passage.changes
