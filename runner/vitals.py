@@ -101,6 +101,8 @@ class Pulse:
                 if left > 0:
                     why = line.gate.waits_for or "a pause"
                     yield f"{line.name}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
+                elif line.outage.since is not None:
+                    yield f"{line.name} {line.outage.words}, {passage.waiting} calls"
 
     def _spent(self) -> Iterator[str]:
         limits, ledger = self._execution.job.settings.limits, self._execution.ledger
