@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runner.job import Job
-    from runner.library import load, plan, render, rescore, resume, run
+    from runner.library import complete, figure2, load, plan, render, rescore, resume, run, table1
     from runner.results import Run
 
-__all__ = ["Job", "Run", "load", "plan", "render", "rescore", "resume", "run"]
+__all__ = [
+    "Job", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run", "table1",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

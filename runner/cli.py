@@ -93,12 +93,16 @@ def resume(folder: Path, overrides: tuple[str, ...], accept_changes: bool, quiet
 @click.argument("job", type=click.Path(path_type=Path))
 @OVERRIDES
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--seconds", type=float, help="A guess of how long a call takes, for the time that in_flight allows."
+)
 @_said
-def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Count episodes, calls and tokens before any is spent."""
+def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | None) -> None:
+    """Count episodes, calls, tokens and dollars, and the shortest time, before any is spent."""
     from runner import library
+    from runner.forecast import told
 
-    found = _async(library.plan, job, overrides=overrides)
+    found = _async(library.plan, job, overrides=overrides, seconds=seconds)
     if as_json:
         _echo_json(found.as_dict())
         return
@@ -110,6 +114,8 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         f"{found.completion_tokens:,} completion tokens"
     )
     click.echo("(every method taking its longest way; draws that methods share are counted once)")
+    for line in told(found):
+        click.echo(line)
 
 
 @main.command()
@@ -118,7 +124,8 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 @_said
 def status(folder: Path, as_json: bool) -> None:
     """Show how a run stands, running or ended."""
-    from runner.results import load, table
+    from runner.analysis.money import told
+    from runner.results import load, table, warnings
 
     found = load(folder)
     manifest = found.manifest
@@ -142,6 +149,10 @@ def status(folder: Path, as_json: bool) -> None:
     )
     if found.summary["cells"]:
         click.echo(table(found.summary))
+        for line in told(found.summary["money"]):
+            click.echo(line)
+    for line in warnings(found.summary):
+        click.echo(line)
     if totals:
         paid = totals["paid"]
         click.echo(
@@ -193,6 +204,48 @@ def rescore(folder: Path) -> None:
     from runner import library
 
     _finish(_async(library.rescore, folder))
+
+
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def table1(folders: tuple[Path, ...], as_json: bool) -> None:
+    """The ReAct paper's Table 1 from a run (or several, together), beside the paper's numbers."""
+    from runner.analysis.table1 import table1
+
+    tables = table1(*folders)
+    if as_json:
+        _echo_json([found.as_dict() for found in tables])
+    else:
+        click.echo("\n\n".join(map(str, tables)))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--complete", is_flag=True, help="First draw the chains that early stopping left out.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the points.")
+@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture.")
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture of lines.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@_said
+def figure2(
+    folder: Path, complete: bool, as_json: Path | None, png: Path | None, svg: Path | None, quiet: bool
+) -> None:
+    """The ReAct paper's Figure 2 from a run: accuracy against the number of chains, for the sampling methods."""
+    from runner import library
+
+    if complete:
+        _async(library.complete, folder, progress=not quiet)
+    found = library.figure2(folder)
+    click.echo(str(found))
+    if as_json is not None:
+        import orjson
+
+        as_json.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    for picture in (png, svg):
+        if picture is not None:
+            found.save(picture)
 
 
 @main.command(name="list")
@@ -269,18 +322,24 @@ def _echo_json(value: Any) -> None:
 
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
-    from runner.results import table
+    from runner.analysis.money import told
+    from runner.results import named_by, table, warnings
 
     click.echo()
     if run.summary["cells"]:
         click.echo(table(run.summary))
+        for line in told(run.summary["money"]):
+            click.echo(line)
     click.echo(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest
+    names = named_by(run.summary)
     for cell in run.summary["cells"]:
         if set(cell["statuses"]) - {"finished"}:
             how = ", ".join(f"{count} {status}" for status, count in sorted(cell["statuses"].items()))
-            click.echo(f"  {cell['method']}: {how}")
+            click.echo(f"  {' '.join(cell[name] for name in names)}: {how}")
+    for line in warnings(run.summary):
+        click.echo(line, err=True)
     for why in dict.fromkeys(manifest.get("stopped_cells", {}).values()):
         click.echo(f"stopped: {why}", err=True)
     totals = manifest["totals"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -22,6 +22,9 @@ from runner.models.passage import Passage
 from runner.place import Place
 from runner.trajectory import SCHEMA, Step
 from runner.voting import Votes
+
+Until: TypeAlias = Callable[[Sequence[Draw], int], int]
+"""From what is drawn so far and how many draws are left to how many more to draw together; 0 stops."""
 
 
 class Restart(Exception):
@@ -118,14 +121,17 @@ class Episode:
         temperature: float = 0.0,
         max_tokens: int = 256,
         stream: str = "",
+        until: Until | None = None,
     ) -> list[Draw]:
         """The next `n` draws of this prompt, in draw order.
+
+        With `until` they are drawn in windows: it is given what is drawn so far and how many are left, and tells
+        how many more to draw, 0 to stop. So fewer than `n` may come; the others stay undrawn.
 
         Asking again with the same prompt and parameters takes the next draws, never the same ones. Samplers
         that run side by side within one episode each name a `stream`. A draw that was filtered by the
         provider is one with empty text; where all that were asked for are, the episode ends as `filtered`.
         """
-        self._spend(n)
         passage = self.place.roles[role]
         request = self.request(
             prompt, role=role, stop=stop, temperature=temperature, max_tokens=max_tokens
@@ -133,6 +139,21 @@ class Episode:
         scope = f"{self.scope}/{stream}" if stream else self.scope
         first = self._cursor[scope, request.hash]
         self._cursor[scope, request.hash] += n
+        draws: list[Draw] = []
+        while more := (_together if until is None else until)(draws, n - len(draws)):
+            draws += await self._window(passage, request, scope, first + len(draws), more)
+        if len(draws) > 1 and len({draw.text for draw in draws}) == 1:
+            self.flags.add("identical_draws")
+        empty = not any(draw.text.strip() for draw in draws)
+        if draws and empty and all(draw.finish in ("filter", "refusal") for draw in draws):
+            raise Ended("filtered")
+        cut = draws and all(draw.finish == "length" for draw in draws)
+        self._finish = "length" if cut else "stop"
+        return draws
+
+    async def _window(self, passage: Passage, request: Request, scope: str, first: int, n: int) -> list[Draw]:
+        """Draws that are asked for together."""
+        self._spend(n)
         try:
             draws = await self._draws(passage, request, scope, first, n)
         except ContextOverflow as error:
@@ -143,12 +164,6 @@ class Episode:
             self._note_draw(draw)
         if not self._asking:
             self.start_clock()
-        if n > 1 and len({draw.text for draw in draws}) == 1:
-            self.flags.add("identical_draws")
-        empty = not any(draw.text.strip() for draw in draws)
-        if empty and all(draw.finish in ("filter", "refusal") for draw in draws):
-            raise Ended("filtered")
-        self._finish = "length" if all(draw.finish == "length" for draw in draws) else "stop"
         return draws
 
     def request(
@@ -182,6 +197,10 @@ class Episode:
     def _note_draw(self, draw: Draw) -> None:
         self._used[draw.scope, draw.hash, draw.i] = draw
         self._open_step().draws.append((draw.hash, draw.i))
+        if draw.reasoning and draw.finish == "stop" and not draw.text.strip():
+            self.flags.add(
+                "only_thoughts"
+            )  # a stop string was met within the model's thoughts, as like as not
         self.flags.update(f"sent_without_{name}" for name in draw.without)
         if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
             self.flags.add("sent_differs")
@@ -386,3 +405,8 @@ class Episode:
             if not math.isfinite(value):
                 raise WorldError(f"world {self.world.name!r} scored {name} = {value} for task {self.task.id}")
         return scores
+
+
+def _together(draws: Sequence[Draw], left: int) -> int:
+    """All in one window."""
+    return left

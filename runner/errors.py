@@ -35,6 +35,8 @@ class ModelError(OvernightError):
         self.status = status
         self.windows: tuple[Any, ...] = ()
         """The provider's limits (`runner.models.base.Window`) as the reply's headers tell them, if they do."""
+        self.batch: str | None = None
+        """The batch in which the call failed, if it went by one."""
 
 
 class Transient(ModelError):
@@ -79,8 +81,16 @@ class CellStopped(ModelError):
     """No request of this cell will be answered until a person acts: no credit, wrong key, unknown model."""
 
 
-class BudgetSpent(CellStopped):
-    """The run has spent what its job lets it spend: no call begins any more, and the run ends in order."""
+class RunEnds(CellStopped):
+    """No call begins any more, and the run ends in order: what is not whole is left for a resume."""
+
+
+class BudgetSpent(RunEnds):
+    """The run has spent what its job lets it spend."""
+
+
+class BatchesOpen(RunEnds):
+    """Batches are at their provider, and this process does not wait for them."""
 
 
 class DailyQuota(CellStopped):

@@ -7,11 +7,14 @@ all steps, both halves of a hybrid. Draws that methods share are counted once, a
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from anyio.lowlevel import checkpoint
 
 from envs.base import Observation, Session, Task, World
 from runner.episode import Ended, Episode
@@ -22,10 +25,33 @@ from runner.models.base import Request
 from runner.models.passage import Passage
 from runner.place import Place
 
+if TYPE_CHECKING:
+    from runner.forecast import Forecast
+
 SAMPLE = 20
 """Episodes of each cell that are tried; the counts are scaled from them."""
 CHARACTERS_PER_TOKEN = 4.0
 OBSERVATION = "An observation of about the usual length, which says this and that of no consequence. " * 4
+
+
+@dataclass
+class ModelCount:
+    """What one model would be asked for, at most. `chain…`: the part of it in draws of which a method takes
+    several of one request, for `questions` tasks and trials."""
+
+    calls: int = 0
+    draws: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    questions: int = 0
+    chain_calls: int = 0
+    chain_draws: int = 0
+    chain_prompt_tokens: int = 0
+    chain_completion_tokens: int = 0
+
+    def add(self, other: ModelCount, scale: float) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + round(value * scale))
 
 
 @dataclass
@@ -40,29 +66,63 @@ class Estimate:
     completion_tokens: int = 0
     cells: dict[str, int] = field(default_factory=dict)
     """Episodes by `env/method/model`."""
+    models: dict[str, ModelCount] = field(default_factory=dict)
+    waves: dict[str, int] = field(default_factory=dict)
+    """By method: its longest chain of calls of which each needs the one before, all draws of a request being one."""
+    forecast: Forecast | None = None
+    """What that costs and how long it takes."""
 
     def as_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return asdict(self)
 
 
 class _Counting:
-    """A stand-in for the sampler that counts."""
+    """A stand-in for the sampler that counts, by model, and how deep the calls of the episode in hand are."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[str, str, int]] = set()
-        self.calls = self.prompt_tokens = self.completion_tokens = 0
+        self.seen: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self.depth = 0
+        self._asked: set[tuple[str, str]] = set()
+        self._calls: dict[tuple[str, str], tuple[str, int, int, int]] = {}
+
+    def begin(self) -> None:
+        """Another episode."""
+        self.depth = 0
+        self._asked.clear()
 
     async def sample(
         self, passage: Passage, request: Request, scope: str, first: int, n: int, priority: int
     ) -> list[Draw]:
-        new = [i for i in range(first, first + n) if (scope, request.hash, i) not in self.seen]
-        self.seen.update((scope, request.hash, i) for i in new)
+        key = (scope, request.hash)
+        depth = self.depth + (key not in self._asked)
+        self._asked.add(key)
+        new = [i for i in range(first, first + n) if i not in self.seen[key]]
+        self.seen[key].update(new)
         calls = -(-len(new) // passage.model.max_n)
-        self.calls += calls
-        self.prompt_tokens += round(calls * len(request.prompt) / CHARACTERS_PER_TOKEN)
-        self.completion_tokens += len(new) * request.params.max_tokens
-        text = f" It is not clear yet, so there is more to find.\nAction: Search[nothing {len(self.seen)}]"
+        prompt = round(calls * len(request.prompt) / CHARACTERS_PER_TOKEN)
+        before = self._calls.get(key, (passage.name, 0, 0, 0))
+        self._calls[key] = (passage.name, before[1] + calls, before[2] + prompt, request.params.max_tokens)
+        await checkpoint()  # samplers side by side begin at one depth
+        self.depth = max(self.depth, depth)
+        text = f" It is not clear yet, so there is more to find.\nAction: Search[nothing {request.hash[:8]}]"
         return [Draw(scope, request.hash, i, text) for i in range(first, first + n)]
+
+    def counted(self) -> dict[str, ModelCount]:
+        """By model: all that was asked for so far."""
+        found: dict[str, ModelCount] = defaultdict(ModelCount)
+        for key, (name, calls, prompt, longest) in self._calls.items():
+            of, draws = found[name], len(self.seen[key])
+            of.calls += calls
+            of.draws += draws
+            of.prompt_tokens += prompt
+            of.completion_tokens += draws * longest
+            if draws > 1:
+                of.questions += 1
+                of.chain_calls += calls
+                of.chain_draws += draws
+                of.chain_prompt_tokens += prompt
+                of.chain_completion_tokens += draws * longest
+        return found
 
 
 class _Silent(Session):
@@ -97,17 +157,22 @@ async def estimate(job: Job) -> Estimate:
             ledger = Ledger(Path(scratch) / "ledger.jsonl")
             for task in sample:
                 for cell in cells:
+                    counting.begin()
                     await _try(job, Planned(0, cell, 0, task), counting, ledger)
+                    whole.waves[cell.method] = max(whole.waves.get(cell.method, 0), counting.depth)
             ledger.close()
         scale = tasks * job.settings.trials / len(sample)
         whole.tasks += tasks
         whole.episodes += tasks * job.settings.trials * len(cells)
-        whole.calls += round(counting.calls * scale)
-        whole.draws += round(len(counting.seen) * scale)
-        whole.prompt_tokens += round(counting.prompt_tokens * scale)
-        whole.completion_tokens += round(counting.completion_tokens * scale)
+        for name, count in counting.counted().items():
+            whole.models.setdefault(name, ModelCount()).add(count, scale)
         for cell in cells:
             whole.cells[f"{cell.env}/{cell.method}/{cell.model}"] = tasks * job.settings.trials
+    for of in whole.models.values():
+        whole.calls += of.calls
+        whole.draws += of.draws
+        whole.prompt_tokens += of.prompt_tokens
+        whole.completion_tokens += of.completion_tokens
     return whole
 
 

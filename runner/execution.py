@@ -20,14 +20,15 @@ from envs.data import cache_folder
 from runner import openfiles
 from runner.budget import Budget
 from runner.episode import Ended, Episode, Restart
-from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError
+from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
 from runner.job import Cell, Job, Planned
-from runner.ledger import Ledger
+from runner.ledger import REFUSABLE, Ledger
 from runner.methods.base import Method
 from runner.models.base import Call
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
 from runner.place import Place
+from runner.reuse import Earlier
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
 from runner.vitals import Pulse
@@ -79,11 +80,16 @@ class Execution:
         self.passages = {
             name: Passage(name, model, self._failed, self._begin) for name, model in job.models.items()
         }
+        for passage in self.passages.values():
+            for line in passage.lines:
+                line.gate.on_warning = folder.log
         self.sampler: Sampling
         self._configs: Any = None
         self._done: dict[str, tuple[str, int]] = {}
         self.moved: dict[str, int] = {}
         """New places in plan order of episodes that were done under an older, shorter plan."""
+        self.notices: dict[str, None] = {}
+        """Lines that a person must see while it runs: what a model refuses that the job asks for."""
         self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(job.settings.limits.max_episodes, self._solve)
@@ -135,6 +141,12 @@ class Execution:
                 sys.stderr.write(f"overnight: {line}\n")
         with self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
+            if not self.readback:
+                reuse = self.job.settings.reuse
+                self.ledger.earlier = await to_thread.run_sync(Earlier.open, reuse, self.folder.path)
+                for run in self.ledger.earlier.runs if self.ledger.earlier else ():
+                    if run.unreadable:
+                        self.folder.log(f"reuse: {run.unreadable} lines of {run.run} cannot be read")
             self._configs = await to_thread.run_sync(self.job.configs)
             async with self._open() as self.sampler, anyio.create_task_group() as beside:
                 beside.start_soon(self._keep_synced)
@@ -193,12 +205,12 @@ class Execution:
             else:
                 yield planned
 
-    async def _count(self) -> None:
-        def count() -> int:
-            return sum(1 for _ in self.job.plan())
+    def _planned(self) -> int:
+        return sum(1 for _ in self.job.plan())
 
+    async def _count(self) -> None:
         try:
-            self.counts.total = await to_thread.run_sync(count, abandon_on_cancel=True)
+            self.counts.total = await to_thread.run_sync(self._planned, abandon_on_cancel=True)
         except WorldError as error:  # far down in the data: no need to get there by paying
             self.scheduler.fail(error)
 
@@ -230,7 +242,7 @@ class Execution:
                     status = failure.status
                 else:
                     error = failure
-                if isinstance(failure, BudgetSpent) or (failure is error and str(failure) == self.spent):
+                if isinstance(failure, RunEnds) or (failure is error and str(failure) == self.spent):
                     self.counts.skipped += 1  # not whole, and no error: a resume goes on with it
                     return
                 if isinstance(failure, CellStopped):
@@ -303,6 +315,8 @@ class Execution:
     def _failed(self, call: Call, error: ModelError) -> None:
         self.ledger.write_attempt(call, error, possible_cost=error.billed)
         self.folder.log(f"{call.scope}: {type(error).__name__}: {error}")
+        if isinstance(error, Unsupported) and error.parameter in REFUSABLE:
+            self.notices[f"warning: {error}"] = None
 
     async def _keep_synced(self) -> None:
         while True:
@@ -331,6 +345,8 @@ class Execution:
             "calls": self.ledger.paid.calls,
             "paid": self.ledger.paid.as_dict(),
             "paid_usd": round(self.ledger.paid_usd, 6),
+            "taken_from_earlier_runs": self.ledger.taken,
+            "taken": self.ledger.taken_usage.as_dict(),
             "replies_without_a_price": self.ledger.unpriced,
             "failed_attempts": self.ledger.attempts_failed,
             "possibly_billed_attempts": self.ledger.possibly_billed,

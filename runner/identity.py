@@ -39,6 +39,10 @@ def shape(job: Job) -> dict[str, Any]:
     return clean(flat)  # type: ignore[no-any-return]
 
 
+HOW_MANY = ("samples", "until")
+"""Settings of methods that only tell how many draws are taken: a run may be extended by them."""
+
+
 class Configs:
     """Config hashes, with what a cell's episodes have in common hashed once."""
 
@@ -49,7 +53,7 @@ class Configs:
             common: dict[str, Any] = {
                 "seed": job.settings.seed,
                 "roles": job.settings.roles,
-                "samples": getattr(method, "samples", None),
+                "samples": [getattr(method, key, None) for key in HOW_MANY],
                 "prompts": _material(world, method.styles or tuple(FILE_KEYS)),
                 **_of_method(cell.method, method),
                 **_of_world(cell.env, world),
@@ -68,7 +72,7 @@ class Configs:
 
 
 def _of_method(name: str, method: Method) -> dict[str, Any]:
-    shape = {f"methods.{name}.{key}": value for key, value in plain(method).items() if key != "samples"}
+    shape = {f"methods.{name}.{key}": value for key, value in plain(method).items() if key not in HOW_MANY}
     shape[f"methods.{name} (code)"] = registry.code_version(type(method))
     return shape
 

@@ -53,6 +53,9 @@ class Settings(BaseModel):
         default_factory=dict, description="Models for other roles than the policy's, e.g. {judge = 'big'}."
     )
     limits: Limits = Field(default_factory=Limits)
+    reuse: list[str] = Field(
+        default_factory=list, description="Folders of earlier runs whose draws are taken, not asked for anew."
+    )
 
     @field_validator("ids", mode="before")
     @classmethod
@@ -132,6 +135,8 @@ class Job:
         """A job from plain data with the same keys as a file."""
         raw = copied(raw)
         at = Locator(file, text, {override(raw, assignment): assignment for assignment in overrides})
+        if file is not None and "reuse" in raw:
+            raw["reuse"] = beside(raw["reuse"], file)
         try:
             settings = Settings.model_validate(raw)
         except ValidationError as error:

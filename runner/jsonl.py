@@ -26,9 +26,23 @@ def dumps(value: Any) -> bytes:
     """One line of JSON with its newline. Raises TypeError for what has no JSON form."""
     with contextlib.suppress(TypeError):
         line = orjson.dumps(value, option=_OPTIONS)
-        if b"null" not in line or orjson.loads(line) == value:  # else NaN may have become null
+        if b"null" not in line or _finite(value):  # else NaN may have become null
             return line
     return orjson.dumps(clean(value), option=_OPTIONS)
+
+
+def _finite(value: Any) -> bool:
+    """Whether no float in it is NaN or infinite. (A quick look: this runs for every line that is written.)"""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return False  # let `clean` see to it
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for item in items:
+        kind = type(item)
+        if kind is not str and kind is not int and item is not None and not _finite(item):
+            return False
+    return True
 
 
 def clean(value: Any) -> Any:

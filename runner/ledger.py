@@ -4,12 +4,14 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 
 - `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
   a prompt's parts are named by content hash and each is stored once in the file.
-- `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, seconds, waited, cost_usd}
-- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent}: follows its reply
-  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice.
+- `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, batch, seconds, waited, cost_usd}
+- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: follows its reply
+  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice. One that was taken
+  from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it here.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
 - `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
-  no reply. A beginning that neither a reply nor an error follows was cut off when a process died.
+  no reply. A beginning that neither a reply nor an error follows was cut off when a process died. What goes
+  by a batch has no beginning here: batches outlive processes, and `batches.jsonl` knows of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.jsonl import Appender, clean_text, scan
-from runner.models.base import Call, Reply, Request, Usage
+from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage
+from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
 """Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
@@ -77,7 +80,7 @@ class Ledger:
         self._draws: dict[tuple[str, str], dict[int, Span]] = defaultdict(dict)
         self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
         self._parts: dict[str, Span] = {}
-        self._requests: set[str] = set()
+        self._requests: dict[str, Span] = {}
         self._held: tuple[Span, dict[str, str]] | None = None
         self._replies = 0
         self.unreadable = 0
@@ -92,13 +95,19 @@ class Ledger:
         self.attempts_failed = 0
         self.possibly_billed = 0
         """Tries that may have been billed without an answer; those that a dying process cut off among them."""
+        self.earlier: Earlier | None = None
+        """Earlier runs whose draws are taken where this one has none."""
+        self.taken = 0
+        """Draws that were taken from earlier runs, in all processes."""
+        self.taken_usage = Usage()
+        """What they used there; none of it was paid for here."""
         self.cut_off = 0
         """Tries that were under way when a process that worked on this run died."""
         begun: Counter[tuple[str, str, int]] = Counter()
         for offset, length, row in scan(path):
             try:
                 self._index(row or {}, (offset, length))
-                if row is not None and row["kind"] in ("attempt", "reply"):
+                if row is not None and row["kind"] in ("attempt", "reply") and not row.get("batch"):
                     begins = row["kind"] == "attempt" and row["error"] is None
                     begun[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -110,8 +119,9 @@ class Ledger:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
         kind = row["kind"]
         if kind == "draw":
-            draw = _draw_of(row)
-            self._draws[draw.scope, draw.hash].setdefault(draw.i, span)
+            draw = draw_of(row)
+            if self._draws[draw.scope, draw.hash].setdefault(draw.i, span) is span and row.get("from"):
+                self._count_taken(draw)
         elif kind == "observation":
             _recorded_of(row, row["state"])
             parts = dict.fromkeys(row["parts"].keys(), span)
@@ -119,7 +129,7 @@ class Ledger:
             self._parts.update(parts)
         elif kind == "request":
             parts = dict.fromkeys(row["parts"].keys(), span)
-            self._requests.add(row["hash"])
+            self._requests[row["hash"]] = span
             self._parts.update(parts)
         elif kind == "reply":
             number = int(row["id"][1:])
@@ -141,9 +151,38 @@ class Ledger:
 
     # -- draws -----------------------------------------------------------------------------------------
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
-        """The draw with this key, None if it was never drawn."""
+        """The draw with this key, None if it was never drawn. One that an earlier run has is taken over first."""
         span = self._draws.get((scope, request_hash), {}).get(i)
-        return None if span is None else _draw_of(self._file.read(*span))
+        if span is not None:
+            return draw_of(self._file.read(*span))
+        return None if self.earlier is None else self._take(self.earlier, scope, request_hash, i)
+
+    def _take(self, earlier: Earlier, scope: str, request_hash: str, i: int) -> Draw | None:
+        """Copy a draw of an earlier run, and its request where that is new; None where no run has it."""
+        found = earlier.find(scope, request_hash, i)
+        if found is None:
+            return None
+        row, run = found
+        try:
+            draw = draw_of(row)
+        except (KeyError, TypeError, ValueError):  # a line of another make: asked for anew
+            return None
+        rows: list[dict[str, Any]] = []
+        request = None if request_hash in self._requests else run.request(request_hash)
+        if request is not None:
+            parts = {name: text for name, text in request["parts"].items() if name not in self._parts}
+            rows.append({**request, "parts": parts})
+        rows.append(_draw_row(draw, None, 0, run.run.name))
+        spans = self._file.append(*rows)
+        if request is not None:
+            self._known(rows[0], spans[0])
+        self._draws[scope, request_hash][i] = spans[-1]
+        self._count_taken(draw)
+        return draw
+
+    def _count_taken(self, draw: Draw) -> None:
+        self.taken += 1
+        self.taken_usage += draw.usage
 
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
         """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws.
@@ -169,6 +208,7 @@ class Ledger:
                 "endpoint": reply.endpoint,
                 "seed": call.seed,
                 "provider_id": reply.provider_id,
+                "batch": reply.batch,
                 "seconds": round(reply.seconds, 4),
                 "waited": round(reply.waited, 4),
                 "cost_usd": reply.cost_usd,
@@ -203,13 +243,35 @@ class Ledger:
             rows.append(_draw_row(draw, name, k))
         spans = self._file.append(*rows)
         if rows[0]["kind"] == "request":
-            self._requests.add(request.hash)
-            self._parts.update(dict.fromkeys(rows[0]["parts"], spans[0]))
+            self._known(rows[0], spans[0])
         places = self._draws[call.scope, request.hash]
         for draw, span in zip(new, spans[len(spans) - len(new) :], strict=True):
             places[draw.i] = span
         self._count(reply.usage, reply.cost_usd)
         return draws
+
+    def _known(self, row: Mapping[str, Any], span: Span) -> None:
+        self._requests[row["hash"]] = span
+        self._parts.update(dict.fromkeys(row["parts"], span))
+
+    def write_request(self, request: Request) -> None:
+        """Keep what is asked before it is answered, so that `request` finds it in another process."""
+        if request.hash not in self._requests:
+            row = self._request_row(request)
+            self._known(row, self._file.append(row)[0])
+
+    def request(self, request_hash: str) -> Request | None:
+        """The request with this hash; None if it is not on record, or can no longer be read."""
+        span = self._requests.get(request_hash)
+        if span is None:
+            return None
+        row = self._file.read(*span)
+        try:
+            turns = tuple(Turn(role, Text(*map(self.part, names))) for role, names in row["turns"])
+        except KeyError:
+            return None
+        found = Request(row["model"], turns, Params.of(row["params"]))
+        return found if found.hash == request_hash else None
 
     def _request_row(self, request: Request) -> dict[str, Any]:
         new: dict[str, str] = {}
@@ -239,7 +301,9 @@ class Ledger:
         """Keep a try that gave no reply, and whether it may have been billed all the same."""
         self.attempts_failed += 1
         self.possibly_billed += possible_cost
-        self._file.append(_attempt_row(call, f"{type(error).__name__}: {error}", possible_cost))
+        row = _attempt_row(call, f"{type(error).__name__}: {error}", possible_cost)
+        batch = getattr(error, "batch", None)
+        self._file.append(row if batch is None else {**row, "batch": batch})
 
     # -- observations ----------------------------------------------------------------------------------
     def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:
@@ -324,6 +388,8 @@ class Ledger:
 
     def close(self) -> None:
         self._file.close()
+        if self.earlier is not None:
+            self.earlier.close()
 
 
 def shares(reply: Reply, n: int) -> list[Usage]:
@@ -347,12 +413,13 @@ def shares(reply: Reply, n: int) -> list[Usage]:
     return [
         Usage(completion=completion, reasoning=reasoning)
         if k
-        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls)
+        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls, usage.written)
         for k, (completion, reasoning) in enumerate(parts)
     ]
 
 
-def _draw_of(row: Mapping[str, Any]) -> Draw:
+def draw_of(row: Mapping[str, Any]) -> Draw:
+    """The draw that a `draw` line holds. Raises KeyError, TypeError or ValueError for a damaged one."""
     return Draw(
         scope=row["scope"],
         hash=row["hash"],
@@ -382,7 +449,7 @@ def _recorded_of(row: Mapping[str, Any], state: Any) -> Recorded:
     )
 
 
-def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
+def _draw_row(draw: Draw, reply: str | None, choice: int, taken_from: str | None = None) -> dict[str, Any]:
     return {
         "kind": "draw",
         "scope": draw.scope,
@@ -400,7 +467,7 @@ def _draw_row(draw: Draw, reply: str, choice: int) -> dict[str, Any]:
         "without": draw.without,
         "seconds": draw.seconds,
         "waited": draw.waited,
-        "from": None,
+        "from": taken_from,
     }
 
 

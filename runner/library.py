@@ -17,16 +17,21 @@ import orjson
 from anyio import to_thread
 
 from runner import registry
+from runner.analysis.figure2 import figure2
+from runner.analysis.table1 import table1
 from runner.budget import check_prices
+from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, now, run_path
+from runner.forecast import forecast
 from runner.job import Job
 from runner.jsonl import clean, rows
 from runner.models.base import Request
 from runner.outputs import RunFolder, provenance
 from runner.progress import Progress
 from runner.results import Run, load, table
+from runner.reuse import check
 
 Watch = Callable[[Execution], Any]
 
@@ -85,7 +90,7 @@ async def resume(
         manifest = folder.manifest
         job = job or Job.parse(manifest["job"], overrides, file=path / "run.json")
         shape = await to_thread.run_sync(job.shape)
-        await to_thread.run_sync(_preflight, job)
+        await to_thread.run_sync(_preflight, job, path)
         changes = list(_differences(manifest.get("shape", {}), shape))
         changes += await to_thread.run_sync(_changed_tasks, job, folder)
         if changes and not accept_changes:
@@ -123,9 +128,48 @@ async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | 
     return await _execute(job, folder, progress, readback=True)
 
 
-async def plan(job: Job | str | Path, *, overrides: Sequence[str] = ()) -> Estimate:
-    """How many episodes, and at most how many calls and tokens, a job would take. Asks no model."""
-    return await estimate(_job(job, overrides))
+async def complete(path: str | Path, *, job: Job | None = None, progress: bool | Watch = True) -> Run:
+    """Draw the chains of a run that early stopping left out, for `figure2`; its rows stay as they are.
+
+    Only the missing draws are asked for. Raises RunError where what shapes the run's episodes has changed, and
+    OvernightError, with what stood in the way, where not all could be drawn: another call goes on.
+    """
+    path = run_path(path)
+    folder = RunFolder.open(path)
+    try:
+        manifest = folder.manifest
+        job = job or Job.parse(manifest["job"], file=path / "run.json")
+        changes = list(_differences(manifest.get("shape", {}), await to_thread.run_sync(job.shape)))
+        if changes:
+            listed = "\n".join(f"  {line}" for line in changes)
+            raise RunError(
+                f"{path}: what shapes its episodes has changed since it began:\n{listed}\n"
+                f"Go on with the run first: overnight resume {path}"
+            )
+        await to_thread.run_sync(_preflight, job, path)
+        history = [*manifest.get("history", []), {"time": now(), "what": "completed chains"}]
+        folder.update(history=history)
+        completion = Completion(job, folder)
+    except BaseException:
+        folder.close()
+        raise
+    run = await _execute(job, folder, progress, completion)
+    if completion.spent or completion.interrupted or completion.failed or completion.stopped:
+        reasons = [*filter(None, [completion.spent]), *completion.stopped.values(), *completion.failed]
+        why = "; ".join(list(dict.fromkeys(reasons))[:3]) or "it was interrupted"
+        raise OvernightError(f"{path}: not all missing chains were drawn: {why}")
+    return run
+
+
+async def plan(
+    job: Job | str | Path, *, overrides: Sequence[str] = (), seconds: float | None = None
+) -> Estimate:
+    """How many episodes, and at most how many calls, tokens and dollars, a job would take, and how long at least
+    (`seconds`: a guess of how long a call takes, for `in_flight`). Asks no model."""
+    job = _job(job, overrides)
+    found = await estimate(job)
+    found.forecast = forecast(job, found, seconds)
+    return found
 
 
 async def render(job: Job | str | Path, task: str, method: str, *, overrides: Sequence[str] = ()) -> Request:
@@ -144,10 +188,13 @@ def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) ->
     return Job.read(job, overrides)
 
 
-def _preflight(job: Job) -> None:
-    """Meet missing files, empty data sets, bad rows and unknown prices before a folder is made: all rows of a
-    data set that is read in no time, the first of a large one (whose others are checked while the run begins)."""
+def _preflight(job: Job, own: Path | None = None) -> None:
+    """Meet missing files, empty data sets, bad rows, unknown prices and earlier runs that cannot be used before a
+    folder is made (`own` is the run's, where it has one): all rows of a data set that is read in no time, the
+    first of a large one (whose others are checked while the run begins)."""
     check_prices(job.settings.limits, job.models)
+    for earlier in job.settings.reuse:
+        check(Path(earlier), own)
     until = monotonic() + CHECK_SECONDS
     for env in job.worlds:
         for task in job.tasks(env):
@@ -197,10 +244,18 @@ def _table(key: str) -> str:
     return ".".join(key.removesuffix(" (code)").split(" (")[0].split(".")[:2])
 
 
-async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readback: bool = False) -> Run:
+async def _execute(
+    job: Job,
+    folder: RunFolder,
+    progress: bool | Watch,
+    completion: Completion | None = None,
+    *,
+    readback: bool = False,
+) -> Run:
     path = folder.path
     try:
-        execution = Execution(job, folder, readback=readback)
+        execution = completion or Execution(job, folder, readback=readback)
+        beside = readback or completion is not None  # how the run stands is not changed by it
         before = folder.manifest
         folder.update(status="running")
         status, failure = "finished", None
@@ -214,7 +269,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
             raise failure from None
         finally:
             why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
-            if readback and status == "finished":  # how the run stands is not changed by scoring it
+            if beside and status == "finished":
                 status, why = before.get("status", "died"), before.get("stopped_cells", {})
                 status = "died" if status == "running" else status
             elif status == "finished" and execution.interrupted:
@@ -233,7 +288,7 @@ async def _execute(job: Job, folder: RunFolder, progress: bool | Watch, *, readb
                 now=None,
                 limits_history=execution.limits_history() or before.get("limits_history", {}),
                 stopped_cells=why,
-                budget=before.get("budget") if readback else execution.spent,
+                budget=before.get("budget") if beside else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
             folder.write_summary({"status": status, "totals": totals, **load(path).summary})
@@ -279,7 +334,7 @@ def _interrupts(execution: Execution) -> Iterator[None]:
     finally:
         for number, handler in old.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def bare(error: BaseException) -> BaseException:
@@ -289,4 +344,7 @@ def bare(error: BaseException) -> BaseException:
     return error
 
 
-__all__ = ["Job", "OvernightError", "Run", "load", "plan", "render", "rescore", "resume", "run", "table"]
+__all__ = [
+    "Job", "OvernightError", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run",
+    "table", "table1",
+]  # fmt: skip

@@ -51,30 +51,58 @@ class Progress:
         from tqdm.auto import tqdm
 
         counts = execution.counts
+        notebook = "ipykernel" in sys.modules
         bar: Any = tqdm(total=counts.total, unit="ep", file=self.stream, dynamic_ncols=True, smoothing=0.1)
+        below: Any = None
+        if not notebook:  # a terminal is narrow: what is going on has a line of its own
+            below = tqdm(bar_format="{desc}", file=self.stream, dynamic_ncols=True, position=1)
 
         def show(words: str, *, last: bool = False) -> None:
-            bar.total = counts.total
+            if bar.total != counts.total:  # a notebook's bar takes its length from `reset` alone
+                began = bar.start_t
+                bar.reset(total=counts.total)
+                bar.start_t = began
             bar.initial = counts.already  # so that a resume does not distort the rate
             bar.n = counts.already + counts.done
-            bar.set_postfix_str(words, refresh=False)
+            if below is None:
+                bar.set_postfix_str(words, refresh=False)
+            else:
+                below.set_description_str(words)
             bar.refresh()
             if last:
                 bar.close()
+                if below is not None:
+                    below.close()
+
+        said = 0
+
+        def draw(*, last: bool = False) -> None:
+            nonlocal said
+            calls = [partial(bar.write, line, file=self.stream) for line in list(execution.notices)[said:]]
+            said += len(calls)
+            drawing = partial(show, self._postfix(execution), last=last)
+            if notebook:  # whose widgets belong to its own thread
+                for call in (*calls, drawing):
+                    call()
+                return
+            for call in calls:
+                writer.write(call, keep=True)
+            writer.write(drawing)
 
         try:
             while True:
-                if "ipykernel" in sys.modules:
-                    show(self._postfix(execution))  # a notebook's widgets belong to its own thread
-                else:
-                    writer.write(partial(show, self._postfix(execution)))
+                draw()
                 await anyio.sleep(EVERY_BAR)
         finally:
-            writer.write(partial(show, self._postfix(execution), last=True))
+            draw(last=True)
 
     async def _lines(self, execution: Execution, writer: _Writer) -> None:
+        said = 0
         while True:
             await anyio.sleep(EVERY_LINE)
+            for notice in list(execution.notices)[said:]:
+                writer.write(partial(self._say, notice), keep=True)
+            said = len(execution.notices)
             writer.write(partial(self._say, self.line(execution)))
 
     def line(self, execution: Execution) -> str:
@@ -90,20 +118,25 @@ class Progress:
         return f"overnight: {finished}{of} episodes in {_clock(took)}{eta}, {self._postfix(execution)}"
 
     def _postfix(self, execution: Execution) -> str:
-        parts = [] if (pulse := getattr(execution, "pulse", None)) is None else pulse.take().words()
-        flying = sum(passage.flying for passage in execution.passages.values())
-        waiting = sum(passage.waiting for passage in execution.passages.values())
-        parts.append(f"{execution.scheduler.in_flight} running, {flying} calls in flight")
-        if waiting:
-            parts.append(f"{waiting} queued")
-        paused = [why for passage in execution.passages.values() for why in passage.retrying.values()]
-        if paused:
-            parts.append(f"{len(paused)} waiting to retry ({_end(paused[-1])})")
-        if execution.counts.errors:
-            parts.append(f"{execution.counts.errors} errors")
+        """What is going on, the most pressing first: a narrow terminal shows only the beginning."""
+        vitals = None if (pulse := getattr(execution, "pulse", None)) is None else pulse.take()
+        passages = execution.passages.values()
+        parts = []
         if execution.interrupted:
             parts.append("stopping when these have ended; Ctrl-C again stops now")
-        return ", ".join(parts)
+        if execution.counts.errors:
+            parts.append(f"{execution.counts.errors} errors")
+        flying = sum(passage.flying for passage in passages)
+        parts.append(f"{execution.scheduler.in_flight} running, {flying} calls in flight")
+        waiting = sum(passage.waiting for passage in passages)
+        if waiting and not (vitals and vitals.waits):  # which say how many wait
+            parts.append(f"{waiting} queued")
+        if vitals is not None:
+            parts += vitals.waits
+        paused = [why for passage in passages for why in passage.retrying.values()]
+        if paused:
+            parts.append(f"{len(paused)} waiting to retry ({_end(paused[-1])})")
+        return ", ".join(parts if vitals is None else [*parts, *vitals.words()])
 
 
 class _Writer:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable
@@ -20,6 +18,7 @@ from typing import TypeVar
 
 from envs import WORLDS
 from envs.base import World
+from runner import modules
 from runner.errors import JobError
 from runner.methods import METHODS
 from runner.methods.base import Method
@@ -73,7 +72,7 @@ def _load(word: str, table: dict[str, str], group: str, base: type[T], noun: str
         raise JobError(prefix + unknown(noun, word, [*table, *_points(group)]))
     place, _, name = target.rpartition(":")
     try:
-        found = getattr(_module(place), name)
+        found = getattr(modules.at(place), name)
     except FileNotFoundError as error:
         raise JobError(f"{prefix}{noun} {word!r}: there is no file {place}") from error
     except Exception as error:  # whatever a module does when it is imported
@@ -88,38 +87,6 @@ def _load(word: str, table: dict[str, str], group: str, base: type[T], noun: str
     return found
 
 
-_FILES = "overnight_file_"
-
-
-def _module(place: str) -> ModuleType:
-    """A module by its dotted name, or from a `.py` file: as the file is now, however often it was edited."""
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    path = Path(place).expanduser().resolve()
-    if not path.is_file():
-        raise FileNotFoundError(place)
-    source = path.read_bytes()
-    name = _FILES + hashlib.sha256(str(path).encode() + b"\0" + source).hexdigest()[:12]
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None:
-        raise ImportError(f"{place} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        exec(compile(source, path, "exec"), vars(module))
-    except BaseException:
-        del sys.modules[name]
-        raise
-    _sources[name] = source
-    return module
-
-
-_sources: dict[str, bytes] = {}
-"""What was run as each module that came from a file by its path."""
-
-
 def unknown(noun: str, word: str, known: Iterable[str]) -> str:
     """`unknown method 'reakt'; did you mean 'react'?` with the list where nothing is near."""
     known = sorted(known)
@@ -131,7 +98,7 @@ def unknown(noun: str, word: str, known: Iterable[str]) -> str:
 def word_of(kind: type, name: str) -> str:
     """The word by which a job can name a class: its own `name` where that means it, else where it is."""
     target = f"{kind.__module__}:{kind.__qualname__}"
-    if kind.__module__.startswith(_FILES):
+    if kind.__module__.startswith(modules.FILES):
         return f"{sys.modules[kind.__module__].__file__}:{kind.__qualname__}"
     return name if table_of(kind).get(name) == target else target
 
@@ -168,8 +135,8 @@ def _source(module: ModuleType) -> tuple[str, bytes]:
     file = getattr(module, "__file__", None)
     if file is None:
         return "", b""
-    if module.__name__ in _sources:
-        return Path(file).name, _sources[module.__name__]
+    if (source := modules.source(module.__name__)) is not None:
+        return Path(file).name, source
     return module.__name__, Path(file).read_bytes()
 
 
@@ -182,6 +149,6 @@ def _shapes(module: str, own: str) -> bool:
     """Whether a module's code shapes episodes: methods, votes, worlds, or a third party's own."""
     if module == "envs.data":  # where files are found, not what is in them
         return False
-    if module.startswith(("runner.methods.", "envs.")) or module == "runner.voting":
+    if module.startswith(("runner.methods.", "envs.")) or module in ("runner.voting", "runner.stopping"):
         return True
     return own not in ("runner", "envs") and module.split(".")[0] == own

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.analysis.money import Chains, Pooled, money, right_answers
 from runner.errors import OvernightError
 from runner.execution import run_path
 from runner.outputs import locked, read_manifest, read_trajectories
@@ -43,8 +44,10 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Scores and usage by cell, computed from the rows (see `summarise`)."""
-        return summarise(self.trajectories)
+        """Scores and usage by cell, computed from the rows (see `summarise`), and the run's `money`."""
+        found = summarise(self.trajectories)
+        chains = found.pop("chains")
+        return {**found, "money": money(found["cells"], chains, self.manifest.get("totals", {}))}
 
     def frame(self) -> pandas.DataFrame:
         """One row an episode, nested fields flattened (`scores.em`, `usage.prompt`). Needs
@@ -79,6 +82,7 @@ class CellSums:
     seconds: float = 0.0
     cost: float = 0.0
     priced: bool = True
+    chains: Chains = field(default_factory=Chains)
     flags: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -93,6 +97,7 @@ class CellSums:
         else:
             self.cost += row["cost_usd"]
         self.n += 1
+        self.chains.add(row)
         self.steps += row["n_steps"]
         self.seconds += row["seconds"]
         for name, value in row["scores"].items():
@@ -100,6 +105,7 @@ class CellSums:
 
     def as_dict(self) -> dict[str, Any]:
         n = max(self.n, 1)
+        right = right_answers(self.scores)
         return {
             "n": self.n,
             "scores": {
@@ -112,6 +118,8 @@ class CellSums:
             "tokens": {k: self.usage[k] for k in ("prompt", "completion", "cached", "reasoning")},
             "seconds": round(self.seconds / n, 2),
             "cost_usd": round(self.cost, 6) if self.priced else None,
+            "usd_per_right_answer": round(self.cost / right, 6) if self.priced and right else None,
+            "chains": self.chains.as_dict(),
             "flags": dict(self.flags),
             "errors": dict(self.errors.most_common(10)),
         }
@@ -120,17 +128,20 @@ class CellSums:
 def summarise(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """`{"cells": [{env, method, model, n, scores: {em: {mean, low, high}}, statuses, steps, calls, tokens, …}]}`
 
-    `steps` and `seconds` are means an episode, `calls` and `tokens` sums of what the cell's episodes used,
-    shared draws counted in each that used them.
+    `steps` and `seconds` are means an episode, `calls`, `tokens` and `cost_usd` sums of what the cell's episodes
+    used, shared draws counted in each that used them; in `chains`, beside the cells, each counts once.
     """
     cells: dict[tuple[str, str, str], CellSums] = {}
+    pooled = Pooled()
     for row in rows:
+        pooled.add(row)
         cells.setdefault((row["env"], row["method"], row["model"]), CellSums()).add(row)
     return {
         "cells": [
             {"env": env, "method": method, "model": model, **sums.as_dict()}
             for (env, method, model), sums in cells.items()
-        ]
+        ],
+        "chains": pooled.as_dict(),
     }
 
 
@@ -153,11 +164,39 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"mean": round(mean, 6), "low": round(low, 6), "high": round(high, 6)}
 
 
-def table(summary: Mapping[str, Any]) -> str:
-    """The summary as a plain text table: method, n, EM, F1, steps, calls, tokens, seconds, errors."""
+def named_by(summary: Mapping[str, Any]) -> list[str]:
+    """What tells the cells of a run apart: the method, and world and model where there are several."""
     cells = summary["cells"]
-    several = {key: len({cell[key] for cell in cells}) > 1 for key in ("env", "model")}
-    names = [key for key in ("env", "model") if several[key]] + ["method"]
+    return [key for key in ("env", "model") if len({cell[key] for cell in cells}) > 1] + ["method"]
+
+
+WARNED = {
+    "sent_without_temperature": "without the temperature that the job asks for, as the model refuses it",
+    "sent_without_top_p": "without the top_p that the job asks for, as the model refuses it",
+    "sent_without_logprobs": "without log-probabilities, as the model refuses them",
+    "sent_differs": "with draws of one request that were sent with different parameters",
+    "identical_draws": "with the same text in every draw (temperature 0? a cache? one seed for all?)",
+    "only_thoughts": "with a reply of thoughts alone, cut short perhaps by a stop string (max_stops = 0 sends none)",
+}
+"""Flags of rows that make a run another experiment than it seems to be, in words."""
+
+
+def warnings(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each cell and flag that a person must know of before believing the scores."""
+    names = named_by(summary)
+    for cell in summary["cells"]:
+        for flag, words in WARNED.items():
+            if count := cell["flags"].get(flag):
+                what = " ".join(cell[name] for name in names)
+                yield f"warning: {what}: {count:,} of {cell['n']:,} episodes {words}"
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """The summary as a plain text table: method, n, EM, F1, steps, calls, tokens, what it cost (by list, and for each
+    right answer; where anything did), seconds, errors."""
+    cells = summary["cells"]
+    names = named_by(summary)
+    priced = any(cell["cost_usd"] for cell in cells)
     measures = list(dict.fromkeys(name for cell in cells for name in cell["scores"]))
     head = [
         *names,
@@ -166,6 +205,7 @@ def table(summary: Mapping[str, Any]) -> str:
         "steps",
         "calls",
         "tokens",
+        *(("USD", "USD/right") if priced else ()),
         "seconds",
         "errors",
     ]
@@ -184,6 +224,7 @@ def table(summary: Mapping[str, Any]) -> str:
                 f"{cell['steps']:.1f}",
                 f"{cell['calls']:,}",
                 f"{tokens:,}",
+                *((_usd(cell["cost_usd"]), _usd(cell["usd_per_right_answer"])) if priced else ()),
                 f"{cell['seconds']:.1f}",
                 str(cell["statuses"].get("error", 0)),
             ]
@@ -198,6 +239,12 @@ def table(summary: Mapping[str, Any]) -> str:
     ]
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([text[0], rule, *text[1:]])
+
+
+def _usd(amount: float | None) -> str:
+    if amount is None:
+        return "-"
+    return f"{amount:,.2f}" if amount >= 100 else f"{amount:.3g}"
 
 
 def _heading(name: str) -> str:

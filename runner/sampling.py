@@ -8,7 +8,8 @@ in the queue.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
@@ -21,6 +22,9 @@ from runner.ledger import Draw, Ledger
 from runner.models.base import Call, Request
 from runner.models.passage import Passage
 from runner.models.queue import Ticket
+
+LAST = 1 << 60
+"""The priority of a call that no episode has asked for yet."""
 
 
 class Sampling(Protocol):
@@ -43,6 +47,10 @@ class Flight:
     waiters: int = 0
     draws: dict[int, Draw] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
+    shared: bool = False
+    """Others with the same prompt fly, too, and it is worth being put into the provider's cache."""
+    after: Flight | None = None
+    """The one that puts it there: this one goes when that is done."""
 
 
 class Sampler:
@@ -55,6 +63,12 @@ class Sampler:
         self._most: dict[Passage, int] = {}
         self._tasks: TaskGroup
         self.in_flight = 0
+        self.flights = 0
+        """Of which each has a call in flight, unless it is just beginning or ending."""
+        self.asking: Counter[int] = Counter()
+        """Episodes (by their priority) that await draws."""
+        self.moved: Callable[[], None] = lambda: None
+        """Told when one of these has changed."""
         self.drawn = 0
         """Draws that were asked for and came, in this process."""
         self.served = 0
@@ -97,12 +111,17 @@ class Sampler:
                 have[i] = draw
             else:
                 missing.append(i)
-        for indices in _chunks(missing, self._most_per_call(passage)):
-            flight = Flight(indices, priority)
+        chunks = list(_chunks(missing, self._most_per_call(passage)))
+        first_alone = len(chunks) > 1 and passage.model.warms(request)
+        before: Flight | None = None
+        for indices in chunks:
+            flight = Flight(indices, priority, shared=first_alone, after=before)
+            before = before or (flight if first_alone else None)
             for i in indices:
                 self._pending[scope, request.hash, i] = flights[i] = flight
-            self._tasks.start_soon(self._fly, passage, request, scope, flight)
-        await self._await(set(flights.values()))
+            self._start(passage, request, scope, flight)
+        if flights:
+            await self._await(set(flights.values()), priority)
         for i in range(first, first + n):
             if i in have:
                 continue
@@ -112,13 +131,30 @@ class Sampler:
             have[i] = flight.draws[i]
         return [have[i] for i in range(first, first + n)]
 
-    async def _await(self, flights: set[Flight]) -> None:
+    def restore(self, passage: Passage, call: Call) -> None:
+        """Await a call that an earlier process made and the passage still knows (it is in a batch): its draws are
+        under way for whoever asks for them, and kept if nobody does."""
+        flight = Flight(tuple(range(call.first, call.first + call.n)), LAST, waiters=1)
+        for i in flight.indices:
+            self._pending.setdefault((call.scope, call.request.hash, i), flight)
+        self._start(passage, call.request, call.scope, flight)
+
+    def _start(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
+        self.flights += 1
+        self._tasks.start_soon(self._fly, passage, request, scope, flight)
+
+    async def _await(self, flights: set[Flight], priority: int) -> None:
         for flight in flights:
             flight.waiters += 1
+        self.asking[priority] += 1
+        self.moved()
         try:
             for flight in flights:
                 await flight.done.wait()
         finally:
+            self.asking[priority] -= 1
+            if not self.asking[priority]:
+                del self.asking[priority]
             for flight in flights:
                 flight.waiters -= 1
                 if not flight.waiters and not flight.done.is_set():
@@ -136,12 +172,16 @@ class Sampler:
     async def _fly(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
         try:
             with flight.scope:
+                if flight.after is not None:
+                    await flight.after.done.wait()
                 await self._draw(passage, request, scope, flight, flight.indices)
         finally:
             for i in flight.indices:
                 if self._pending.get((scope, request.hash, i)) is flight:
                     del self._pending[scope, request.hash, i]
+            self.flights -= 1
             flight.done.set()
+            self.moved()
 
     async def _draw(
         self, passage: Passage, request: Request, scope: str, flight: Flight, indices: Sequence[int]
@@ -165,13 +205,14 @@ class Sampler:
         flight.tickets.append(ticket)
         call = Call(
             request, len(indices), seed=seed_of(self.seed, scope, request.hash, indices[0]), scope=scope,
-            first=indices[0],
+            first=indices[0], shared=flight.shared,
         )  # fmt: skip
         self.in_flight += 1
         try:
             reply = await passage.ask(call, ticket)
         finally:
             self.in_flight -= 1
+            self.moved()
             flight.tickets.remove(ticket)
         for draw in self.ledger.write_reply(call, indices, reply):
             flight.draws[draw.i] = draw

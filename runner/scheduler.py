@@ -33,17 +33,32 @@ class Scheduler:
         self.solve = solve
         self.in_flight = 0
         self.draining = False
+        self.moved: Callable[[], None] = lambda: None
+        """Told when `busy` or `full` has changed."""
+        self._fed = False
         self._workers = 0
         self._idle = 0
         self._batch = 1
         self._feeding = anyio.CancelScope()
         self._plan_error: Exception | None = None
 
+    @property
+    def busy(self) -> int:
+        """Episodes that were handed out and have not ended."""
+        return self._workers - self._idle
+
+    @property
+    def full(self) -> bool:
+        """Whether no episode begins before another one ends: all places are taken, or the plan is at its end."""
+        return self._fed or self.busy >= self.max_episodes
+
     async def run(self, plan: Iterator[Planned]) -> None:
         """Until the plan is exhausted, or drained: then until those in flight have ended."""
         async with anyio.create_task_group() as tasks:
             with self._feeding:
                 await self._feed(plan, tasks)
+            self._fed = True
+            self.moved()
         if self._plan_error is not None:
             raise self._plan_error
 
@@ -70,6 +85,7 @@ class Scheduler:
                         tasks.start_soon(self._work, receive.clone())
                     await send.send(planned)
                     self._idle -= 1  # here, as the worker that took it has not run yet
+                    self.moved()
 
     def _take(self, plan: Iterator[Planned]) -> list[Planned]:
         batch: list[Planned] = []
@@ -85,6 +101,7 @@ class Scheduler:
         with plan:
             while True:
                 self._idle += 1
+                self.moved()
                 try:
                     planned = await plan.receive()
                 except anyio.EndOfStream:

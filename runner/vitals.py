@@ -38,13 +38,13 @@ class Vitals:
     longest: tuple[Call, ...]
 
     def words(self) -> list[str]:
-        """The parts of a progress line; none for what is nothing."""
+        """Rates, use of limits and spend, as parts of a progress line; none for what is nothing."""
         said = []
         if self.calls_per_second:
             said.append(f"{self.calls_per_second:.1f} calls/s")
             said.append(f"{self.tokens_per_second:,.0f} tokens/s")
         said += [f"{used / most:.0%} of {most:,.0f} {what}" for _, what, used, most in self.limits if most]
-        return [*said, *self.spent, *self.waits]
+        return [*said, *self.spent]
 
     def as_dict(self) -> dict[str, Any]:
         """For `run.json`, which `overnight status` reads."""
@@ -97,12 +97,13 @@ class Pulse:
     def _waits(self) -> Iterator[str]:
         for passage in self._execution.passages.values():
             for line in passage.lines:
+                where = passage.name if len(passage.lines) == 1 else line.name
                 left = line.gate.paused_until - line.gate.clock()
                 if left > 0:
                     why = line.gate.waits_for or "a pause"
-                    yield f"{line.name}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
+                    yield f"{where}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
                 elif line.outage.since is not None:
-                    yield f"{line.name} {line.outage.words}, {passage.waiting} calls"
+                    yield f"{where} {line.outage.words}, {passage.waiting} calls"
 
     def _spent(self) -> Iterator[str]:
         limits, ledger = self._execution.job.settings.limits, self._execution.ledger

@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # nothing is timed in a test
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True, scope="session")

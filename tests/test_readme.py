@@ -18,6 +18,7 @@ import pytest
 
 from envs.base import World
 from runner import library
+from runner.analysis.table1 import METHODS
 from runner.job import Job
 from runner.methods.base import Method
 from runner.methods.cot import Cot
@@ -42,12 +43,16 @@ def snippets(kind):
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A folder like a checkout, whose quickstart asks a scripted model (the embedded one has its own test)."""
+    """A folder like a checkout, whose jobs ask a scripted model instead of the embedded one (that has its own
+    test)."""
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    quickstart = tmp_path / "jobs" / "quickstart.toml"
-    text, count = re.subn(r"\[models\.policy\]\n(\w.*\n)+", lambda _: SCRIPTED, quickstart.read_text("utf-8"))
-    assert count == 1
-    quickstart.write_text(text, "utf-8")
+    for name in ("quickstart.toml", "table1.toml"):
+        job = tmp_path / "jobs" / name
+        text, count = re.subn(
+            r"^\[models\.policy\]\n(\w.*\n)+", lambda _: SCRIPTED, job.read_text("utf-8"), flags=re.M
+        )
+        assert count == 1
+        job.write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -116,11 +121,30 @@ def test_the_python_of_the_notebook_section_runs(desk):
     assert names["earlier"].status == "finished"
 
 
+def test_the_python_of_table_1_and_figure_2_runs(desk):
+    (code,) = [text for text in snippets("python") if "await runner.complete" in text]
+    job = Job.read("jobs/table1.toml", ["limit=2"])
+    run = asyncio.run(library.run(job, outputs="outputs", progress=False))
+    run.path.rename("outputs/table1")
+    names = {"__name__": "notebook"}
+    asyncio.run(eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
+    assert len(names["figure"].panels) == 2 and Path("figure2.pdf").stat().st_size > 1000
+
+
+def test_the_table_1_job_has_all_seven_methods_and_an_endpoint_in_place_of_its_model():
+    text = (ROOT / "jobs/table1.toml").read_text("utf-8")
+    job = Job.read(ROOT / "jobs/table1.toml")
+    assert set(job.methods) == set(METHODS) and list(job.worlds) == ["hotpotqa", "fever"]
+    (endpoint,) = re.findall(r"^# (\[models\.policy\]\n(?:# .*\n)+)", text, re.MULTILINE)
+    table = tomllib.loads(endpoint.replace("# ", ""))["models"]["policy"]
+    assert Job.parse({**job.raw, "models": {"policy": table}}).models["policy"].model == "gpt-4o-mini"
+
+
 def defined(base):
     """The class of that kind which a README snippet defines, and how many lines it takes."""
     for text in snippets("python"):
         names = {"__name__": "readme"}
-        if "await runner.run" in text:
+        if "await runner." in text:
             continue
         exec(compile(text, "README.md", "exec"), names)
         for value in names.values():

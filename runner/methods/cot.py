@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from runner.episode import Episode
+from runner.episode import Episode, Until
 from runner.ledger import Draw
 from runner.methods.base import Method
 from runner.methods.prompts import opening
@@ -27,13 +27,16 @@ class Cot(Method):
         ep.answer = ep.world.extract(ep.task, chain.text)
 
 
-async def chains(ep: Episode, n: int, temperature: float, max_tokens: int) -> list[Draw]:
-    """`n` draws of the task's chain-of-thought prompt, which ends in `Thought:`. All methods that sample
-    chains ask through this, so that they share them."""
+async def chains(
+    ep: Episode, n: int, temperature: float, max_tokens: int, until: Until | None = None
+) -> list[Draw]:
+    """`n` draws of the task's chain-of-thought prompt, which ends in `Thought:`, or fewer where `until` says so.
+    All methods that sample chains ask through this, so that they share them."""
     return await ep.sample(
         opening(ep.world, "cot", ep.task) + "Thought:",
         n,
         stop=[f"\n{ep.world.introduction}:"],
         temperature=temperature,
         max_tokens=max_tokens,
+        until=until,
     )

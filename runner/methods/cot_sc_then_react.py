@@ -14,7 +14,7 @@ class CotSCThenReact(Hybrid):
     name: ClassVar[str] = "cot_sc_then_react"
 
     async def solve(self, ep: Episode) -> None:
-        votes = await self.cot_sc.vote(ep)
+        votes = await self.cot_sc.vote(ep, halves=True)
         ep.decide(votes)
-        if votes.majority < self.samples / 2:
+        if not votes.agreed:
             await self.react.solve(ep)

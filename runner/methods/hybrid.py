@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from runner.methods.base import Method
 from runner.methods.cot_sc import CotSC
 from runner.methods.react import React
+from runner.stopping import WORDS, parse
 
 
 class Hybrid(Method):
@@ -19,10 +20,20 @@ class Hybrid(Method):
     styles: ClassVar[tuple[str, ...]] = ("react", "cot")
 
     steps: int | None = Field(None, gt=0, description="ReAct's step limit; unset: the world's own.")
-    samples: int = Field(21, gt=0, description="Chains.")
+    samples: int = Field(21, gt=0, description="Chains, at most.")
+    until: str = Field("lossless", description=f"When to stop before that: {WORDS}.")
+    weights: Literal["none", "logprob"] = Field(
+        "none", description="What a chain's vote counts, as in `cot_sc`."
+    )
     temperature: float = Field(0.7, ge=0, description="Of the chains; ReAct is greedy.")
     max_tokens: int = Field(256, gt=0, description="Of a chain.")
     step_tokens: int = Field(100, gt=0, description="Of one ReAct step.")
+
+    @field_validator("until")
+    @classmethod
+    def _known(cls, word: str) -> str:
+        parse(word)
+        return word
 
     @property
     def react(self) -> React:
@@ -30,4 +41,10 @@ class Hybrid(Method):
 
     @property
     def cot_sc(self) -> CotSC:
-        return CotSC(samples=self.samples, temperature=self.temperature, max_tokens=self.max_tokens)
+        return CotSC(
+            samples=self.samples,
+            until=self.until,
+            weights=self.weights,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )

@@ -10,7 +10,7 @@ from pydantic import Field
 from runner.errors import CellStopped, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, without_prefix
-from runner.models.http import HttpModel
+from runner.models.http import HttpModel, Prepared
 from runner.models.openai import parts
 
 VERSION = "2023-06-01"
@@ -33,6 +33,7 @@ class Anthropic(HttpModel):
     """
 
     provider: ClassVar[str] = "anthropic"
+    batches: ClassVar[Literal["", "openai", "anthropic"]] = "anthropic"
     own_service: ClassVar[str] = "anthropic"
     optional: ClassVar[Mapping[str, str]] = {
         "temperature": "temperature",
@@ -49,39 +50,37 @@ class Anthropic(HttpModel):
         key = {"x-api-key": self._key} if self._key else {}
         return {**key, "anthropic-version": VERSION}
 
-    async def call(self, call: Call) -> Reply:
-        if self.endpoints:
-            return await self.lines()[0][0].call(call)
+    def prepare(self, call: Call) -> Prepared:
         request = call.request
         if request.kind == "completion":
             raise CellStopped(f"{self.where}: there are no raw completions; set api = 'chat' in the job")
-        body, sent, prefix = self.body(request)
-        fixed = {*self.extra_body, *dict(request.params.extra)}
+        body, sent = self.body(request)
+        fixed = frozenset({*self.extra_body, *dict(request.params.extra)})
         asked = {name for name, field in self.optional.items() if field in body}
         if body["messages"][-1]["role"] == "assistant":
             asked.add("prefill")
         self.leave_out(asked, fixed)
-        data, seconds, windows = await self.post("/messages", body, fixed=fixed)
+        if call.shared and self.warms(request):
+            _mark(body["messages"])
+        return Prepared("/messages", body, sent, fixed)
+
+    def reply(self, data: Mapping[str, Any], call: Call, sent: Mapping[str, Any]) -> Reply:
         if not isinstance(data.get("content"), list):
-            error = Transient(f"{self.where}: a reply without content", billed=True, status=200)
-            error.windows = windows
-            raise error
-        choice = _choice(data, request, prefix)
-        usage = _usage(data, request, choice)
+            raise Transient(f"{self.where}: a reply without content", billed=True, status=200)
+        last = call.request.turns[-1]
+        choice = _choice(data, call.request, str(last.text) if "prefill" in sent else "")
+        usage = _usage(data, call.request, choice)
         return Reply(
             choices=[choice],
             usage=usage,
             cost_usd=self.cost(usage),
-            windows=windows,
             sent=sent,
             endpoint=self.endpoint,
             provider_id=data["id"] if isinstance(data.get("id"), str) else None,
-            seconds=seconds,
         )
 
-    def body(self, request: Request) -> tuple[dict[str, Any], dict[str, Any], str]:
-        """The JSON to send, the sampling parameters as `sent` shows them, and the text that the reply may
-        repeat before it goes on (where a continuation is asked for in words)."""
+    def body(self, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The JSON to send, and the sampling parameters as `sent` shows them."""
         params = request.params
         sampling: dict[str, Any] = {"max_tokens": params.max_tokens}
         if self.allows("temperature"):
@@ -101,11 +100,11 @@ class Anthropic(HttpModel):
         ]
         if not messages:
             system, messages = "", [{"role": "user", "content": system}]
-        sent, prefix = dict(sampling), ""
+        sent = dict(sampling)
         if messages[-1]["role"] == "assistant":
             messages[-1]["content"] = messages[-1]["content"].rstrip()  # blanks at the end are refused
             if not self.allows("prefill"):
-                prefix = in_words(messages)
+                in_words(messages)
                 sent["prefill"] = "instruction"
         body = {
             "model": self.model,
@@ -113,7 +112,13 @@ class Anthropic(HttpModel):
             **({"system": system} if system else {}),
             **sampling,
         }
-        return body, sent, prefix
+        return body, sent
+
+
+def _mark(messages: list[dict[str, Any]]) -> None:
+    """Have the prompt up to the end of the last user turn put into the cache, for 5 minutes."""
+    last = next(message for message in reversed(messages) if message["role"] == "user")
+    last["content"] = [{"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}]
 
 
 def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
@@ -124,14 +129,16 @@ def _choice(data: Mapping[str, Any], request: Request, prefix: str) -> Choice:
 
 
 def _usage(data: Mapping[str, Any], request: Request, choice: Choice) -> Usage:
-    """`prompt` counts all input, read from the cache or written to it included; only what was read counts as
-    cached. What is missing is estimated, never taken as free."""
+    """`prompt` counts all input, read from the cache or written to it included; what was read counts as cached,
+    what was put there as written. What is missing is estimated, never taken as free."""
     usage = data.get("usage")
     cached = count(usage, "cache_read_input_tokens")
-    prompt = count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached
+    written = count(usage, "cache_creation_input_tokens")
+    prompt = count(usage, "input_tokens") + written + cached
     return Usage(
         prompt=prompt or estimated(*(str(turn.text) for turn in request.turns)),
         completion=count(usage, "output_tokens") or estimated(choice.text, choice.reasoning or ""),
         cached=cached,
+        written=written,
         calls=1,
     )

@@ -90,6 +90,17 @@ class Params:
     extra: tuple[tuple[str, Any], ...] = ()
     """Further provider fields, sent as they are (e.g. reasoning_effort)."""
 
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Params:
+        """The parameters of which `as_dict` gave these values."""
+        own = ("temperature", "max_tokens", "top_p", "logprobs")
+        extra = tuple((name, value) for name, value in plain.items() if name not in (*own, "stop"))
+        return cls(
+            **{name: plain[name] for name in own if name in plain},
+            stop=tuple(plain.get("stop", ())),
+            extra=extra,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, without those that were left at None."""
         out: dict[str, Any] = {"temperature": float(self.temperature), "max_tokens": self.max_tokens}
@@ -151,17 +162,21 @@ class Call:
     seed: int | None = None
     scope: str = ""
     first: int = 0
+    shared: bool = False
+    """Whether further calls with the same prompt follow at once, so that the provider's cache is worth writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one reply or a sum of them; `calls` counts replies."""
+    """Tokens of one reply or a sum of them; `calls` counts replies. Of the prompt's, `cached` were read from the
+    provider's cache and `written` put into it; `reasoning` is part of `completion`."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
     reasoning: int = 0
     calls: int = 0
+    written: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -170,6 +185,7 @@ class Usage:
             self.cached + other.cached,
             self.reasoning + other.reasoning,
             self.calls + other.calls,
+            self.written + other.written,
         )
 
     def as_dict(self) -> dict[str, int]:
@@ -224,6 +240,8 @@ class Reply:
     cost_usd: float | None = None
     windows: tuple[Window, ...] = ()
     """The provider's limits as this reply's headers tell them."""
+    batch: str | None = None
+    """The batch by which it came, if it did."""
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
@@ -324,6 +342,10 @@ class Model(BaseModel):
     def charges_output(self) -> bool:
         """Whether the provider counts generated tokens against tokens a minute."""
         return True
+
+    def warms(self, request: Request) -> bool:
+        """Whether a first call alone puts the prompt into the provider's cache, which the others then read."""
+        return False
 
     def lines(self) -> Sequence[tuple[Model, float]]:
         """The endpoints that answer as this model, each with its weight. One, itself, unless it says more."""

@@ -34,13 +34,16 @@ def without_prefix(text: str, prefix: str) -> str:
 
 
 _STATUS_OF_WORD = (
-    ("rate_limit", 429),
-    ("quota", 429),
+    ("rate[ _]limit|quota", 429),
     ("overloaded", 529),
     ("authentication", 401),
-    ("invalid", 400),
-    ("content", 400),
+    ("billing", 402),
+    ("permission", 403),
+    ("not_found", 404),
+    ("invalid|content", 400),
 )
+MOST_COUNTED = 10**9
+"""Tokens. What a server counts beyond that is no count."""
 
 
 def status_within(error: Any) -> int:
@@ -50,10 +53,24 @@ def status_within(error: Any) -> int:
     if 400 <= number < 600:
         return number
     kind = f"{code} {error.get('type', '')}" if isinstance(error, dict) else str(error)
-    for word, status in _STATUS_OF_WORD:
-        if word in kind:
+    for words, status in _STATUS_OF_WORD:
+        if re.search(words, kind, re.I):
             return status
     return 500
+
+
+def error_within(data: dict[str, Any]) -> Any:
+    """The error that a 200's object is about, in any of its places; None where there is none."""
+    return data.get("error") or (data if data.get("object") == "error" else None)
+
+
+def event_error(body: bytes) -> dict[str, Any] | None:
+    """The object of an event stream's error, where a stream came although none was asked for."""
+    for line in body.splitlines():
+        data = load_json(line[5:]) if line.startswith(b"data:") else None
+        if data is not None and error_within(data):
+            return data
+    return None
 
 
 def load_json(body: bytes) -> dict[str, Any] | None:
@@ -82,10 +99,10 @@ def _mended(value: Any) -> Any:
 
 
 def count(data: Any, *path: str) -> int:
-    """A whole number not below 0 at `path` in nested objects; 0 where there is none."""
+    """A whole number not below 0 at `path` in nested objects; 0 where there is none that can be true."""
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None
-    return max(int(data), 0) if isinstance(data, int | float) and math.isfinite(data) else 0
+    return int(data) if isinstance(data, int | float) and 0 <= data <= MOST_COUNTED else 0
 
 
 def estimated(*texts: str) -> int:

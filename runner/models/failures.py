@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from runner.models.waits import lowered, retry_after
 
 PARKED = 3600.0
 """Seconds. A limit that asks for a longer wait is a daily quota: stop and resume rather than sit it out."""
+LEFT_OUT = " It is left out."
+"""What is done about a refused parameter."""
 SHOWN = 300
 """Characters of a provider's own words that a message quotes."""
 
@@ -36,12 +38,14 @@ _MAYBE_BILLED = {408, 504, 524}
 
 _NO_CREDIT = re.compile(
     r"insufficient_quota|enforced_spend_limit|credit balance is too low|billing_not_active|billing_hard_limit"
-    r"|insufficient[ _](balance|credits?|funds)|spend(ing)?[ _]limit|payment[ _]required|out of credits",
+    r"|insufficient[ _](balance|credits?|funds)|spend(ing)?[ _]limit|payment[ _]required|out of credits"
+    r"|specified API usage limits",
     re.I,
 )
 _PLAN = re.compile(r"exceeded your current quota", re.I)
 """OpenAI's words for no credit; Gemini's for any limit, but Gemini adds how long to wait."""
-_DAILY = re.compile(r"\bper[ -]?day\b|per_?day|\b[RT]PD\b|\bdaily\b", re.I)
+_DAILY = re.compile(r"\bper[ -]?day\b|per_?day|\b[RT]PD\b|\bdaily\b|\bper[ -]month\b|\bmonthly\b", re.I)
+"""Quotas that are renewed in a day or a month: in neither case while a run waits."""
 _DAILY_QUOTA_ID = re.compile(r"PerDay")
 _NO_QUOTA = re.compile(r"\blimit: 0\b(?!\.)")
 _CONTEXT = re.compile(
@@ -56,7 +60,11 @@ _FILTER = re.compile(
     r"|invalid_prompt|output blocked|usage polic(y|ies)",
     re.I,
 )
-_KEY = re.compile(r"(invalid|incorrect)[ _]api[ _]key|api key not valid|authentication|unauthori[sz]ed", re.I)
+_KEY = re.compile(
+    r"(invalid|incorrect)[ _]api[ _]key|api key not valid|authentication|unauthori[sz]ed"
+    r"|location is not supported",
+    re.I,
+)
 _MODEL = re.compile(
     r"model_not_found|invalid_model|model [`'\"]?[^ ]+ (does not exist|not found|is not found)"
     r"|(unknown|invalid|no such) model|not a valid model|model .{0,80}(deprecated|decommissioned|retired)",
@@ -75,6 +83,8 @@ _PARAMETERS = (
     "stop_sequences", "stop", "seed", "random_seed", "n",
 )  # fmt: skip
 _SAME = {"top_logprobs": "logprobs", "stop_sequences": "stop", "random_seed": "seed"}
+_CONTENT = {"messages", "prompt", "input", "system", "model", "body", ""}
+"""What no request can do without."""
 _SHAPING = {"max_completion_tokens", "max_tokens", "temperature", "top_p"}
 """Parameters whose *value* the job must mend: dropping them would run another experiment."""
 
@@ -101,11 +111,13 @@ def classify(
     where: str = "the model",
     secret: str = "",
     daily: str = "",
+    asked: Collection[str] = (),
 ) -> ModelError:
     """The error that a reply with `status` stands for.
 
     `now` is the time in epoch seconds; `where` names model and endpoint for the message; `secret` never
-    appears in it. `daily` is the service's own pattern of a daily quota's words.
+    appears in it. `daily` is the service's own pattern of a daily quota's words. `asked` are the fields of the
+    request, of which one may be what is refused.
     """
     said = read(body)
     wait = retry_after(headers, body, now)
@@ -132,7 +144,7 @@ def classify(
         return Filtered(text("the provider's filter refused the prompt", ""), status=status)
     if status in {401, 403} or (status == 400 and _KEY.search(said.all)):
         return stopped("the key was refused", "Check the key and what it may do, then resume.")
-    if status == 404:
+    if status in {404, 410}:
         return stopped("no such model or address", _CHECK)
     if 300 <= status < 400:
         to = lowered(headers).get("location", "elsewhere")
@@ -140,7 +152,7 @@ def classify(
     if status in {405, 501}:
         return stopped("the endpoint cannot do this", "Check `base_url` and `api` in the job, then resume.")
     if status in {400, 422}:
-        return _bad_request(status, headers, said, wait, text)
+        return _bad_request(status, headers, said, wait, text, asked)
     if status in _TRANSIENT or status >= 500 or status < 400:
         return Transient(
             text("the server failed", ""), retry_after=wait, billed=status in _MAYBE_BILLED, status=status
@@ -172,15 +184,20 @@ def _too_many(said: Said, wait: float | None, text: Callable[[str, str], str], d
 
 
 def _bad_request(
-    status: int, headers: Mapping[str, str], said: Said, wait: float | None, text: Callable[[str, str], str]
+    status: int,
+    headers: Mapping[str, str],
+    said: Said,
+    wait: float | None,
+    text: Callable[[str, str], str],
+    asked: Collection[str] = (),
 ) -> ModelError:
     """400 and 422: a parameter that can be left out, a value the job must mend, or a bad request."""
     if _PREFILL.search(said.message):
         return Unsupported(text("the model continues no assistant turn", ""), "prefill", status=status)
-    named = _named(said)
+    named = _named(said) or _asked(said, asked)
     if named is not None:
         if named not in _SHAPING or _REFUSED.search(said.all):
-            return Unsupported(text(f"the model refuses `{named}`", "It is left out."), named, status=status)
+            return Unsupported(text(f"the model refuses `{named}`", LEFT_OUT.strip()), named, status=status)
         message = text(f"the value of `{named}` is out of range", "Correct it in the job, then resume.")
         return CellStopped(message, status=status)
     if _MODEL.search(said.all):
@@ -196,7 +213,7 @@ def _named(said: Said) -> str | None:
         name = re.split(r"[.\[]", said.parameter, maxsplit=1)[0]
         if name in _PARAMETERS:
             return _SAME.get(name, name)
-        if name not in {"messages", "prompt", "input", "model", "body", ""} and _REFUSED.search(said.all):
+        if name not in _CONTENT and _REFUSED.search(said.all):
             return name
         return None
     if "multiple candidates" in said.message.lower():
@@ -212,6 +229,17 @@ def _named(said: Said) -> str | None:
         return "top_p"
     first = min(quoted, key=lambda name: said.message.find(name), default=None)
     return None if first is None else _SAME.get(first, first)
+
+
+def _asked(said: Said, fields: Collection[str]) -> str | None:
+    """The field of the request that a message quotes and refuses: one that a job's `extra_body` brought, or that
+    nothing but "supplied: seed" names."""
+    if said.parameter is not None or not _REFUSED.search(said.all):
+        return None
+    for name in sorted({*fields, *_PARAMETERS} - _CONTENT):
+        if re.search(rf"[`'\"]{re.escape(name)}[`'\"]|supplied: {re.escape(name)}\b", said.message):
+            return _SAME.get(name, name)
+    return None
 
 
 def read(body: bytes) -> Said:

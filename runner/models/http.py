@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,10 +25,11 @@ from pydantic import (
     model_validator,
 )
 
+from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Model, Usage, Window
-from runner.models.bodies import load_json, status_within
-from runner.models.failures import classify
+from runner.models.base import Call, Model, Reply, Request, Usage, Window
+from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
+from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for, windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
@@ -45,6 +48,16 @@ class Answer(NamedTuple):
     data: dict[str, Any]
     seconds: float
     windows: tuple[Window, ...]
+
+
+class Prepared(NamedTuple):
+    """A call as it is to be sent: below which path, its JSON, and the parameters as `sent` shows them. `fixed`
+    names the fields that the job asks for in so many words."""
+
+    path: str
+    body: dict[str, Any]
+    sent: dict[str, Any]
+    fixed: frozenset[str]
 
 
 def _address(value: str) -> str:
@@ -125,12 +138,25 @@ class HttpModel(Model):
         default_factory=dict, description="Further fields of the request body, sent as they are."
     )
 
+    prompt_cache: bool = Field(
+        True,
+        description="Of several calls with one long prompt, the first goes alone, so that the others find the "
+        "prompt in the provider's cache.",
+    )
+    mode: Literal["direct", "batch"] = Field(
+        "direct", description="`batch`: by the provider's batch API, at half the price, within a day."
+    )
+    batch: BatchSettings = Field(default_factory=BatchSettings, description="How `mode = 'batch'` sends.")
+
+    batches: ClassVar[Literal["", "openai", "anthropic"]] = ""
+    """Whose batch API it has, if it has one."""
     optional: ClassVar[Mapping[str, str]] = {}
     """Parameters that a call can do without, with the body field that carries each."""
 
     _transport: Transport | None = PrivateAttr(None)
     _own: bool = PrivateAttr(False)
     _key: str = PrivateAttr("")
+    _apart: bool = PrivateAttr(False)
     _refused: set[str] = PrivateAttr(default_factory=set)
     _row: Service | None = PrivateAttr(None)
     _lines: list[tuple[Model, float]] = PrivateAttr(default_factory=list)
@@ -193,6 +219,10 @@ class HttpModel(Model):
     @model_validator(mode="after")
     def _has_such_cells(self) -> Self:
         self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        if self.mode == "batch" and not self.batches:
+            raise ValueError(f"mode 'batch': provider {self.provider!r} has no batches")
+        if self.mode == "batch" and self.endpoints:
+            raise ValueError("mode 'batch' takes one base_url, no endpoints: a batch lives at one place")
         return self
 
     @property
@@ -214,8 +244,19 @@ class HttpModel(Model):
     def charges_output(self) -> bool:
         return self.row.counts_output
 
+    def warms(self, request: Request) -> bool:
+        least = self.row.caches_from
+        if least is None or not self.prompt_cache or self.mode == "batch":
+            return False
+        return request.characters >= least * CHARS_PER_TOKEN
+
     def cost(self, usage: Usage) -> float | None:
-        """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one."""
+        """What tokens cost, in USD: by the job, nothing on this machine, else the list price if there is one;
+        of it the batch's share in batch mode."""
+        cost = self._standard_cost(usage)
+        return cost if cost is None or self.mode == "direct" else cost * self.batch.factor
+
+    def _standard_cost(self, usage: Usage) -> float | None:
         if self.price is not None:
             return self.price.of(usage)
         if self.endpoints:
@@ -234,6 +275,11 @@ class HttpModel(Model):
 
     @property
     def endpoint(self) -> str:
+        """What answers, as rows show it: its address, and its key's variable where several share that."""
+        return f"{self.address} ({self.key_env})" if self._apart else self.address
+
+    @property
+    def address(self) -> str:
         """The base URL as rows and messages show it: without user, password and query."""
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
@@ -243,8 +289,12 @@ class HttpModel(Model):
     @property
     def where(self) -> str:
         """What messages call this model."""
-        key = f", key from {self.key_env}" if self.key_env and self._key else ""
-        return f"{self.model or 'the model'} at {self.endpoint}{key}"
+        key = ""
+        if self.key_env and self._key:
+            key = f", key from {self.key_env}"
+        elif self.key_env and "key_env" in self.model_fields_set:
+            key = f", without a key as {self.key_env} is not set"
+        return f"{self.model or 'the model'} at {self.address}{key}"
 
     def use(self, transport: Transport) -> None:
         """Send through `transport`: a test's, or one that several models share. Its maker closes it."""
@@ -260,7 +310,11 @@ class HttpModel(Model):
         if not self.endpoints:
             return [(self, 1.0)]
         if not self._lines:
-            self._lines = [(self._at(endpoint), endpoint.weight) for endpoint in self.endpoints]
+            lines = [self._at(endpoint) for endpoint in self.endpoints]
+            shared = Counter(line.address for line in lines)
+            for line in lines:
+                line._apart = shared[line.address] > 1 and bool(line.key_env)
+            self._lines = [(line, each.weight) for line, each in zip(lines, self.endpoints, strict=True)]
         return self._lines
 
     def _at(self, endpoint: Endpoint) -> HttpModel:
@@ -294,7 +348,7 @@ class HttpModel(Model):
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self._transport is None:
             transport = HttpxTransport(connections=self.in_flight or self.default_in_flight)
-            transport.route(self._url("/"))
+            transport.route(self.url("/"))
             self._transport, self._own = transport, True
 
     async def close(self) -> None:
@@ -314,14 +368,15 @@ class HttpModel(Model):
         if not self.key_env or (local and "key_env" not in self.model_fields_set):
             return ""
         key = os.environ.get(self.key_env, "").strip()
+        place = f"{self.model or 'the model'} at {self.address}"
         if not key and not local:
             raise CellStopped(
-                f"{self.where}: no API key. Set the environment variable {self.key_env} "
+                f"{place}: no API key. Set the environment variable {self.key_env} "
                 f"(export {self.key_env}=...), or name another one with `key_env` in the job, then resume."
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise CellStopped(
-                f"{self.where}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
+                f"{place}: the value of {self.key_env} has blanks or odd characters in it; set it anew."
             )
         return key
 
@@ -329,9 +384,41 @@ class HttpModel(Model):
         """The headers that carry the key."""
         return {"authorization": f"Bearer {self._key}"} if self._key else {}
 
-    def _url(self, path: str) -> str:
+    def own_headers(self) -> dict[str, str]:
+        """What every request carries: the key, and the job's own headers."""
+        return {
+            "accept-encoding": "gzip, deflate",
+            "user-agent": "overnight",
+            **self.auth(),
+            **{name.lower(): value for name, value in self.headers.items()},
+        }
+
+    def url(self, path: str) -> str:
+        """The address of a path below the base URL."""
         base, _, query = self.base_url.partition("?")
         return f"{base.rstrip('/')}{path}{'?' + query if query else ''}"
+
+    def prepare(self, call: Call) -> Prepared:
+        """What to send for a call. Raises `Unsupported` for a parameter that the service is known to refuse (once
+        each; it is left out from then on), `CellStopped` for what it can never do."""
+        raise NotImplementedError
+
+    def reply(self, data: Mapping[str, Any], call: Call, sent: Mapping[str, Any]) -> Reply:
+        """The reply that a body with status 200 is, `sent` being what `prepare` gave for the call. Raises
+        `Transient` where there is nothing in it."""
+        raise NotImplementedError
+
+    async def call(self, call: Call) -> Reply:
+        if self.endpoints:
+            return await self.lines()[0][0].call(call)
+        asked = self.prepare(call)
+        data, seconds, windows = await self.post(asked.path, asked.body, fixed=asked.fixed)
+        try:
+            reply = self.reply(data, call, asked.sent)
+        except ModelError as error:
+            error.windows = windows
+            raise
+        return dataclasses.replace(reply, seconds=seconds, windows=windows)
 
     async def post(self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()) -> Answer:
         """POST `body` as JSON.
@@ -341,36 +428,32 @@ class HttpModel(Model):
         """
         if self._transport is None:
             raise RuntimeError(f"{self.where}: call open() first")
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json",
-            "accept-encoding": "gzip, deflate",
-            "user-agent": "overnight",
-            **self.auth(),
-            **{name.lower(): value for name, value in self.headers.items()},
-        }
+        headers = {"content-type": "application/json", "accept": "application/json", **self.own_headers()}
         began = time.monotonic()
-        response = await self._transport.send(self._url(path), headers, orjson.dumps(body), self.timeout)
+        response = await self._transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
         told = windows(response.headers, self.row, time.time())
         try:
-            return Answer(self._read(response, body, fixed), seconds, told)
+            return Answer(self.read(response, body, fixed), seconds, told)
         except ModelError as error:
             error.windows = told
             raise
 
-    def _read(self, response: Response, body: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:
-        """The JSON object of a reply. Raises what a failure means."""
+    def read(
+        self, response: Response, body: Mapping[str, Any], fixed: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The JSON object of a reply to `body`. Raises what a failure means (see `post`)."""
 
-        def failed(status: int) -> ModelError:
+        def failed(status: int, said: bytes = response.body) -> ModelError:
             error = classify(
                 status,
                 response.headers,
-                response.body,
+                said,
                 time.time(),
                 where=self.where,
                 secret=self._key,
                 daily=self.row.daily,
+                asked=body.keys(),
             )
             error.billed = error.billed or response.status == 200
             if not isinstance(error, Unsupported) or (
@@ -379,19 +462,25 @@ class HttpModel(Model):
                 return error
             advice = "Take it out of the job, or name another model, then resume."
             return CellStopped(
-                f"{self.where}: `{error.parameter}` is refused. {advice} ({error})", status=error.status
+                f"{self.where}: `{error.parameter}` is refused. {advice} ({str(error).removesuffix(LEFT_OUT)})",
+                status=error.status,
             )
 
         if response.status != 200:
             raise failed(response.status)
         data = load_json(response.body)
         if data is None:
-            start = response.body.lstrip()[:1]
-            what = "a web page" if start == b"<" else "JSON that breaks off" if start == b"{" else "no JSON"
-            hint = "; is base_url right?" if start != b"{" else ""
-            raise Transient(f"{self.where}: answered with {what}{hint}", billed=start == b"{", status=200)
-        if data.get("error"):
-            raise failed(status_within(data["error"]))
+            start = response.body.lstrip()[:5]
+            if start in (b"event", b"data:"):
+                if (data := event_error(response.body)) is not None:
+                    raise failed(status_within(error_within(data)), orjson.dumps(data))
+                raise Transient(f"{self.where}: answered with an event stream", billed=True, status=200)
+            if start.startswith(b"{"):
+                raise Transient(f"{self.where}: answered with JSON that breaks off", billed=True, status=200)
+            what = "a web page" if start.startswith(b"<") else "no JSON"
+            raise Transient(f"{self.where}: answered with {what}; is base_url right?", status=200)
+        if (error := error_within(data)) is not None:
+            raise failed(status_within(error))
         return data
 
     def adapt(self, parameter: str, body: Mapping[str, Any]) -> bool:
@@ -421,7 +510,7 @@ class HttpModel(Model):
         for parameter in sorted(lacking):
             self._refused.add(parameter)
             raise Unsupported(
-                f"{self.where}: {self.row.name} does not take `{parameter}` for this model. It is left out.",
+                f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,
             )
 

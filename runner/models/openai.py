@@ -6,13 +6,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import orjson
 from pydantic import Field, PrivateAttr
 
-from runner.errors import CellStopped, ModelError, Transient
+from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
-from runner.models.http import SEED_BITS, HttpModel
+from runner.models.http import SEED_BITS, HttpModel, Prepared
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
@@ -42,6 +43,7 @@ class OpenAI(HttpModel):
     """
 
     provider: ClassVar[str] = "openai"
+    batches: ClassVar[Literal["", "openai", "anthropic"]] = "openai"
     optional: ClassVar[Mapping[str, str]] = {
         name: name for name in ("temperature", "top_p", "n", "seed", "logprobs", "stop")
     }
@@ -59,30 +61,24 @@ class OpenAI(HttpModel):
 
     _limit_field: str = PrivateAttr("")
 
-    async def call(self, call: Call) -> Reply:
-        if self.endpoints:
-            return await self.lines()[0][0].call(call)
+    def prepare(self, call: Call) -> Prepared:
         request = call.request
-        fixed = {*self.extra_body, *dict(request.params.extra)}
+        fixed = frozenset({*self.extra_body, *dict(request.params.extra)})
         self._check(request, fixed)
-        body, sent = self.body(call)
         path = "/completions" if request.kind == "completion" else "/chat/completions"
-        data, seconds, windows = await self.post(path, body, fixed=fixed)
-        try:
-            choices = self._choices(data, request, self._repeated(request))[: max(call.n, 1)]
-        except ModelError as error:
-            error.windows = windows
-            raise
+        return Prepared(path, *self.body(call), fixed)
+
+    def reply(self, data: Mapping[str, Any], call: Call, sent: Mapping[str, Any]) -> Reply:
+        request = call.request
+        choices = self._choices(data, request, self._repeated(request, sent))[: max(call.n, 1)]
         usage = _usage(data, request, choices, self.row.thoughts_apart)
         cost = _told_cost(data.get("usage")) if self.price is None else None
         return Reply(
             choices=choices,
             usage=usage,
-            windows=windows,
             sent=sent,
             endpoint=self.endpoint,
             provider_id=data["id"] if isinstance(data.get("id"), str) else None,
-            seconds=seconds,
             cost_usd=self.cost(usage) if cost is None else cost,
         )
 
@@ -161,10 +157,10 @@ class OpenAI(HttpModel):
     def _continues(self) -> bool:
         return self.row.continues(self.base_url) and self.allows("prefill")
 
-    def _repeated(self, request: Request) -> str:
+    def _repeated(self, request: Request, sent: Mapping[str, Any]) -> str:
         """The text that a reply may repeat before it goes on."""
         last = request.turns[-1]
-        if last.role != "assistant" or (self._continues() and not self.row.prefix_repeated):
+        if last.role != "assistant" or ("prefill" not in sent and not self.row.prefix_repeated):
             return ""
         return str(last.text)
 
@@ -189,20 +185,29 @@ class OpenAI(HttpModel):
         return True
 
     def _choices(self, data: Mapping[str, Any], request: Request, prefix: str = "") -> list[Choice]:
-        """The reply's choices in order of their index. Raises `Transient` if there is none."""
+        """The reply's choices in order of their index. Raises what the first one's error means if there is none."""
         found = data.get("choices")
         raw = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
         if all(isinstance(choice.get("index"), int) for choice in raw):
             raw.sort(key=lambda choice: int(choice["index"]))
-        broken = [choice["error"] for choice in raw if choice.get("error")]
-        good = [choice for choice in raw if not choice.get("error")]
-        if not good and broken:
-            body = str(broken[0].get("message", "") if isinstance(broken[0], dict) else broken[0]).encode()
-            error = classify(status_within(broken[0]), {}, body, 0.0, where=self.where, secret=self._key)
-            raise Transient(str(error), billed=True, status=200)
+        good = [choice for choice in raw if not _broken(choice)]
+        if not good and raw:
+            within = raw[0].get("error")
+            body = orjson.dumps({"error": within or {"message": f"ended by {raw[0]['finish_reason']!r}"}})
+            error = classify(status_within(within), {}, body, 0.0, where=self.where, secret=self._key)
+            error.billed = True
+            if isinstance(error, Unsupported):  # it was answered all the same: nothing is left out for that
+                error = Transient(str(error), billed=True, status=200)
+            raise error
         if not good:
             raise Transient(f"{self.where}: a reply without choices", billed=True, status=200)
         return [_choice(choice, request, prefix) for choice in good]
+
+
+def _broken(raw: Mapping[str, Any]) -> bool:
+    """Whether a choice was not generated to its end: by its own error, or as the server ended it (OpenRouter;
+    vLLM and SGLang as they shut down)."""
+    return bool(raw.get("error")) or raw.get("finish_reason") in ("error", "abort")
 
 
 def _choice(raw: Mapping[str, Any], request: Request, prefix: str = "") -> Choice:

@@ -24,15 +24,21 @@ class Price(BaseModel):
     cached: float | None = Field(
         None, ge=0, description="USD per million prompt tokens read from the cache; unset: as `input`."
     )
+    written: float | None = Field(
+        None, ge=0, description="USD per million prompt tokens put into the cache; unset: as `input`."
+    )
 
     def of(self, usage: Usage) -> float:
-        """What `usage` costs, in USD. Its cached tokens are part of its prompt, its reasoning ones of its
-        completion."""
+        """What `usage` costs, in USD. Its cached and written tokens are part of its prompt, its reasoning ones of
+        its completion."""
         cached = min(usage.cached, usage.prompt)
-        read = self.input if self.cached is None else self.cached
+        written = min(usage.written, usage.prompt - cached)
         total = (
-            (usage.prompt - cached) * self.input + cached * read + usage.completion * self.output
-        )  # fmt: skip
+            (usage.prompt - cached - written) * self.input
+            + cached * (self.input if self.cached is None else self.cached)
+            + written * (self.input if self.written is None else self.written)
+            + usage.completion * self.output
+        )
         return total / MILLION
 
 
@@ -46,6 +52,7 @@ def listed(usage: Usage, model: str, provider: str) -> float | None:
     tokens = genai_prices.Usage(
         input_tokens=usage.prompt,
         cache_read_tokens=min(usage.cached, usage.prompt),
+        cache_write_tokens=min(usage.written, max(usage.prompt - usage.cached, 0)),
         output_tokens=usage.completion,
     )
     try:

@@ -94,6 +94,10 @@ class Service:
     counts_output: bool = True
     """Whether generated tokens count."""
 
+    caches_from: int | None = None
+    """Prompt tokens from which on it caches prompts, so that of several calls with the same one the first goes
+    alone; None: it does not, or without being cheaper."""
+
     thoughts_apart: bool = False
     """Whether a model's own thoughts are counted in the total only, not among the generated tokens."""
 
@@ -167,6 +171,7 @@ _ROWS = (
         told=_OPENAI_TOLD,
         daily=_PER_DAY,
         reserves_max_tokens=True,
+        caches_from=1024,
         prices="openai",
     ),
     Service(
@@ -179,6 +184,7 @@ _ROWS = (
         told=_OPENAI_TOLD,  # its resets are whole seconds; -1/-1/0 means unknown: `windows` reads both
         daily=_PER_DAY,
         reserves_max_tokens=True,
+        caches_from=1024,
         prices="azure",
     ),
     Service(
@@ -193,6 +199,7 @@ _ROWS = (
         told=_named("x-ratelimit-", "-{}", ("requests", DAY, "requests"), ("tokens", MINUTE, "tokens")),
         daily=_PER_DAY,
         counts_cached=False,
+        caches_from=1024,  # [M]
         prices="groq",
     ),
     Service(
@@ -240,6 +247,7 @@ _ROWS = (
         completions=False,  # fill-in-the-middle only
         prefix_turn=(("prefix", True),),
         prefix_path="/beta",
+        caches_from=1024,  # [M] from 64 on; that is not worth a wait
         prices="deepseek",
     ),
     Service(
@@ -318,6 +326,7 @@ _ROWS = (
         told=_ANTHROPIC_TOLD,
         splits_tokens=True,
         counts_cached=False,
+        caches_from=1024,  # 2048 for the smallest models: what is too short is not cached and costs no more
         prices="anthropic",
     ),
 )  # fmt: skip
@@ -392,13 +401,15 @@ def windows(headers: Mapping[str, str], row: Service, now: float) -> tuple[Windo
         remaining = finite(low.get(told.remaining, ""))
         if limit is None and told.limit in low:
             continue  # -1, 0: it says that it does not know
+        if told.seconds is None:
+            limit = None
         if limit is None and remaining is None:
             continue
         found.append(
             Window(
                 counted=told.counted,
                 seconds=told.seconds or MINUTE,
-                limit=limit if told.seconds is not None else None,
+                limit=limit,
                 remaining=remaining,
                 reset=(moment(low.get(told.reset, ""), clock) or None) if told.reset else None,
             )

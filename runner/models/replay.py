@@ -35,6 +35,11 @@ class Replay(Model):
 
     transcript: Path | None = Field(None, description="A recorded transcript, JSON lines.")
     run: Path | None = Field(None, description="The folder of an earlier run.")
+    shuffle: int | None = Field(
+        None,
+        description="Take a transcript's chains in another order, which this seed, the task and the trial "
+        "decide; unset: as recorded.",
+    )
     model: str = Field("", description="Which model of that run, by its name in the job, if it had several.")
     api: Literal["completions", "chat"] = Field(
         "completions", description="Raw prompts or messages; unset: the earlier run's, where one is given."
@@ -76,7 +81,8 @@ class Replay(Model):
         if self._past is not None:
             return str(self._past.settings["identity"])
         assert self._transcript is not None
-        return f"replay:{self._transcript.digest[:16]}"
+        order = "" if self.shuffle is None else f":{self.shuffle}"
+        return f"replay:{self._transcript.digest[:16]}{order}"
 
     async def open(self, cache: Path) -> None:
         if self._past is not None:
@@ -93,7 +99,9 @@ class Replay(Model):
             choices, usage = [choice for choice, _ in found], sum((used for _, used in found), Usage())
         else:
             assert self._transcript is not None
-            texts = [cut_at_stop(self._transcript.reply(prompt, i), stops)[0] for i in wanted]
+            order = "" if self.shuffle is None else f"{self.shuffle} {call.scope}"
+            replies = self._transcript.replies(prompt, wanted, order)
+            texts = [cut_at_stop(reply, stops)[0] for reply in replies]
             choices = [Choice(text) for text in texts]
             words = sum(len(text.split()) for text in texts)
             usage = Usage(prompt=len(prompt.split()), completion=words, calls=1)

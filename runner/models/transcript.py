@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import random
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -49,26 +50,29 @@ class Transcript:
                 "object with `question`, `claim` or `input`, and `steps` or `generated_answer`"
             )
 
-    def reply(self, prompt: str, i: int) -> str:
-        """Draw `i` of a prompt. Raises EpisodeFailed for one that was not recorded."""
+    def replies(self, prompt: str, indices: Sequence[int], order: str = "") -> list[str]:
+        """Draws of a prompt; of its chains in the order that `order` seeds, if it says anything. Raises
+        EpisodeFailed for one that was not recorded."""
         for tail in _tails(prompt):
             key = _key(tail)
             if key in self._replies:
-                return self._replies[key]
+                return [self._replies[key]] * len(indices)
             chains = self._chains.get(key.removesuffix(" Thought:").removesuffix(" Answer:"))
-            if chains is None:
-                continue
-            if i >= len(chains):
-                raise EpisodeFailed(
-                    f"{self.path}: only {len(chains)} chains of {tail[:60]!r}, asked for {i + 1}"
-                )
-            if (chain := chains[i]) is None:
-                raise EpisodeFailed(f"{self.path}: chain {i} of {tail[:60]!r} is damaged")
-            return chain
+            if chains is not None:
+                if order:
+                    chains = random.Random(order).sample(chains, len(chains))
+                return [self._chain(chains, i, tail) for i in indices]
         lost = f" (or it stood in one of the {self.unreadable} damaged rows)" if self.unreadable else ""
         raise EpisodeFailed(
             f"{self.path}: no reply was recorded after {prompt[-80:]!r}: this episode has left the recording{lost}"
         )
+
+    def _chain(self, chains: Sequence[str | None], i: int, tail: str) -> str:
+        if i >= len(chains):
+            raise EpisodeFailed(f"{self.path}: only {len(chains)} chains of {tail[:60]!r}, asked for {i + 1}")
+        if (chain := chains[i]) is None:
+            raise EpisodeFailed(f"{self.path}: chain {i} of {tail[:60]!r} is damaged")
+        return chain
 
     # -- reading ---------------------------------------------------------------------------------------
     def _lines(self, raw: bytes) -> Iterator[bytes]:

@@ -105,12 +105,14 @@ async def test_calls_in_flight_finish_and_an_episode_that_is_not_whole_is_left_f
 ) -> None:
     async with FakeOpenAI(lambda body, k: Delay(0.02, answer(body, k))) as server:
         run = await library.run(
-            job(server, CotSC(samples=5), count=3, max_calls=7), outputs=tmp_path, progress=False
+            job(server, CotSC(samples=5, until="all"), count=3, max_calls=7), outputs=tmp_path, progress=False
         )
         assert len(server.requests) == len(lines(run.path, "reply")) == 7
         assert [row["votes"]["n_drawn"] for row in run.trajectories] == [5]
         assert run.manifest["totals"]["left_for_resume"] >= 1
-        run = await library.resume(run.path, job=job(server, CotSC(samples=5), count=3), progress=False)
+        run = await library.resume(
+            run.path, job=job(server, CotSC(samples=5, until="all"), count=3), progress=False
+        )
         assert len(server.requests) == 15, "no draw is paid for twice"
         assert len(list(run.trajectories)) == 3
 

@@ -118,6 +118,19 @@ def test_episodes_in_error_are_counted_and_the_exit_code_says_so(job):
     assert "overnight resume outputs/" in result.stderr
 
 
+def test_cells_of_several_models_are_named_apart_at_the_end(job):
+    result = call("run", job, "--set", 'models.other={provider="scripted", model="b", replies=[]}')
+    assert "  other cot_sc: 1 error" in result.stdout, result.stdout
+
+
+def test_what_makes_it_another_experiment_is_said_at_the_end_and_by_status(job):
+    """Twenty-one chains that are one, as of a server with a cache, must not look like a vote."""
+    result = call("run", job, "--set", "models.policy.replies=[' Answer: x']", "--set", "limit=1")
+    line = "warning: cot_sc: 1 of 1 episodes with the same text in every draw"
+    assert line in result.stderr
+    assert line in call("status", folder_of(result)).stdout
+
+
 def test_list_names_methods_worlds_and_models():
     words = call("list").stdout
     assert "react_then_cot_sc" in words and "hotpotqa" in words and "anthropic" in words

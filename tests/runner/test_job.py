@@ -91,7 +91,7 @@ def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     )
     assert job.settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "good", "seed": 1, "compat": "reference", "trials": 2, "limit": 2, "rows": 9, "ids": ["a", "7"],
-        "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"},
+        "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"}, "reuse": [],
         "limits": {"max_episodes": 4, "episode_draws": 50} | NO_BUDGET,
     }  # fmt: skip
     assert job.worlds["hotpotqa"].compat == job.methods["cot"].compat == "reference"
@@ -103,7 +103,7 @@ def test_keys_that_are_not_given_have_the_documented_values(read: Any) -> None:
     settings = of().settings
     assert settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "job", "seed": 233, "compat": "default", "trials": 1, "limit": None, "rows": None, "ids": None,
-        "where": {}, "shuffle_seed": None, "roles": {},
+        "where": {}, "shuffle_seed": None, "roles": {}, "reuse": [],
         "limits": {"max_episodes": 200, "episode_draws": 2000} | NO_BUDGET,
     }  # fmt: skip
 

@@ -7,21 +7,24 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
+from tqdm import tqdm
 
 import runner.progress
 from runner import library
-from runner.errors import Transient
+from runner.errors import Transient, Unsupported
 from runner.execution import Counts, Execution
 from runner.job import Job
 from runner.models.base import Call
 from runner.progress import Progress
+from runner.vitals import Vitals
 from tests.killing import IN_FLIGHT, JOB, SEED, lines, server
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,6 +40,7 @@ def execution(
         counts=Counts(began=monotonic() - took, **counts),
         passages={"policy": passage},
         scheduler=SimpleNamespace(in_flight=running),
+        notices={},
         interrupted=interrupted,
     )
 
@@ -104,7 +108,21 @@ def test_calls_of_all_models_are_counted() -> None:
 
 def test_a_drain_says_how_to_stop_now() -> None:
     assert "Ctrl-C" not in line(total=9, interrupted=0)
-    assert line(total=9, interrupted=1).endswith("stopping when these have ended; Ctrl-C again stops now")
+    said = line(total=9, interrupted=1, errors=2)
+    assert re.search(
+        r" in 1:00, stopping when these have ended; Ctrl-C again stops now, 2 errors, 0 run", said
+    )
+
+
+def test_what_presses_most_comes_first_as_a_narrow_terminal_cuts_the_rest() -> None:
+    state = execution(running=5, waiting=37, errors=2)
+    reading = Vitals(2.0, 900.0, (("http://x", "requests a minute", 3.0, 60.0),),
+                     ("policy: waiting 45 s (429), 37 calls",), ("$1.00 of $5",), ())  # fmt: skip
+    state.pulse = SimpleNamespace(take=lambda: reading)
+    assert Progress(io.StringIO()).line(state).split("in 1:00, ")[1] == (
+        "2 errors, 5 running, 0 calls in flight, policy: waiting 45 s (429), 37 calls, "
+        "2.0 calls/s, 900 tokens/s, 5% of 60 requests a minute, $1.00 of $5"
+    )
 
 
 # -- a run ---------------------------------------------------------------------------------------------
@@ -161,8 +179,9 @@ async def test_a_run_tells_what_is_in_flight_and_why_calls_wait(
     assert run.status == "interrupted"
     before, after = said
     assert re.match(r"overnight: 2/6 episodes in \d+:\d\d, about \d+:\d\d left, ", before)
-    assert before.endswith("4 running, 3 calls in flight, 1 waiting to retry (the server is busy), 1 errors")
-    assert after == before + ", stopping when these have ended; Ctrl-C again stops now"
+    now = "1 errors, 4 running, 3 calls in flight, 1 waiting to retry (the server is busy)"
+    assert before.endswith(f" left, {now}")
+    assert after.endswith(f" left, stopping when these have ended; Ctrl-C again stops now, {now}")
 
 
 async def test_a_resumed_run_counts_what_was_done_and_not_in_its_pace(tmp_path: Path) -> None:
@@ -231,9 +250,10 @@ class Terminal(io.StringIO):
 
 async def test_a_terminal_gets_a_bar_that_ends_full(tmp_path: Path, terminal: Terminal) -> None:
     await shown_of(tmp_path, terminal, lambda: "6 running, 6 calls in flight" in terminal.getvalue())
-    frames = terminal.getvalue().rstrip("\n").split("\r")
-    assert len(frames) > 1 and "6/6" in frames[-1]
-    assert terminal.getvalue().endswith("\n")
+    frames = terminal.getvalue().split("\r")
+    bars = [frame for frame in frames if re.search(r"\d/6 ", frame)]
+    assert len(bars) > 1 and "100%" in bars[-1] and bars[-1].endswith("\n")
+    assert frames[-1].startswith("0 running, 0 calls in flight") and frames[-1].endswith("\n")
 
 
 async def test_a_bar_starts_at_what_was_done_before(tmp_path: Path, terminal: Terminal) -> None:
@@ -246,7 +266,59 @@ async def test_a_bar_starts_at_what_was_done_before(tmp_path: Path, terminal: Te
     await library.resume(
         first.path, job=job(script, limit=7), accept_changes=True, progress=Progress(terminal)
     )
-    assert "7/7" in terminal.getvalue().rstrip("\n").split("\r")[-1]
+    bars = [frame for frame in terminal.getvalue().split("\r") if "ep/s" in frame or "s/ep" in frame]
+    assert "7/7" in bars[-1] and not any(f" {done}/7" in frame for done in range(1, 4) for frame in bars)
+
+
+class NotebookBar(tqdm):  # type: ignore[type-arg]
+    """A terminal's bar that keeps to a notebook's rule: its length is what `reset` says, its thread the kernel's."""
+
+    length: float | None = None
+    threads: ClassVar[set[int]] = set()
+
+    def reset(self, total: float | None = None) -> None:
+        self.length = total
+        super().reset(total=total)
+
+    def refresh(self, *args: Any, **kwargs: Any) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().refresh(*args, **kwargs)
+
+    def close(self) -> None:
+        if not self.disable:
+            self.fp.write(f"[{self.n} of {self.length}]")
+        super().close()
+
+
+async def test_a_notebook_gets_a_bar_that_has_a_length_and_is_drawn_by_its_own_thread(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setattr("tqdm.auto.tqdm", NotebookBar)
+    await shown_of(tmp_path, terminal, lambda: "6 running, 6 calls in flight" in terminal.getvalue())
+    assert "[6 of 6]" in terminal.getvalue()
+    assert NotebookBar.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+async def test_a_refused_temperature_is_told_at_once_and_once(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr(runner.progress, "EVERY_LINE", 0.01)
+    monkeypatch.setattr(terminal, "isatty", lambda: on_terminal)
+    told = "warning: m at x refuses `temperature`"
+    calls = 0
+
+    async def script(call: Call) -> str:
+        nonlocal calls
+        calls += 1
+        if calls <= 3:
+            raise Unsupported("m at x refuses `temperature`", "temperature")
+        await until(lambda: told in terminal.getvalue())
+        return " yes"
+
+    await library.run(job(script), outputs=tmp_path, progress=Progress(terminal))
+    assert terminal.getvalue().count(told) == 1
 
 
 async def test_progress_can_be_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

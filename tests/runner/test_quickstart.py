@@ -16,6 +16,7 @@ QUICKSTART = Path(__file__).parent.parent.parent / "jobs" / "quickstart.toml"
 SMALLER = (
     "limit=1",
     "methods.cot_sc.samples=2",
+    "methods.cot_sc.until=all",
     "methods.react.steps=2",
     "methods.react_then_cot_sc.steps=2",
 )

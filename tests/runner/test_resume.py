@@ -30,14 +30,28 @@ async def test_a_finished_run_resumes_without_a_call_and_without_a_new_row(tmp_p
 
 
 async def test_raising_samples_on_resume_draws_only_the_difference(tmp_path):
-    found = await run(tmp_path, Echo(count=2), CotSC(samples=3), scripted(right))
+    found = await run(tmp_path, Echo(count=2), CotSC(samples=3, until="all"), scripted(right))
     model = scripted(right)
     found = await library.resume(
-        found.path, job=Job.of(Echo(count=2), CotSC(samples=5), model), progress=False
+        found.path, job=Job.of(Echo(count=2), CotSC(samples=5, until="all"), model), progress=False
     )
     assert sorted(call.first for call in model.calls) == [3, 3, 4, 4]
     assert [row["votes"]["n_drawn"] for row in found.trajectories] == [5, 5]
     assert len((found.path / "trajectories.jsonl").read_bytes().splitlines()) == 2
+
+
+async def test_another_rule_on_resume_draws_only_what_the_first_left_out(tmp_path):
+    found = await run(tmp_path, Echo(count=2), CotSC(samples=5), scripted(right))
+    assert [row["votes"]["n_drawn"] for row in found.trajectories] == [3, 3]
+    model = scripted(right)
+    found = await library.resume(
+        found.path, job=Job.of(Echo(count=2), CotSC(samples=5, until="all"), model), progress=False
+    )
+    assert sorted(call.first for call in model.calls) == [3, 3, 4, 4]
+    assert [(row["votes"]["n_drawn"], row["votes"]["stopped_by"]) for row in found.trajectories] == [
+        (5, "all"),
+        (5, "all"),
+    ]
 
 
 async def test_more_tasks_on_resume_keep_the_rows_that_are_done(tmp_path):
@@ -161,7 +175,7 @@ async def test_a_parameter_that_was_refused_flags_the_rows(tmp_path):
             return dataclasses.replace(reply, sent=sent)
 
     model = NoTemperature(replies=["Answer: x", "Answer: y"])
-    found = await run(tmp_path, Echo(count=1), CotSC(samples=2), model)
+    found = await run(tmp_path, Echo(count=1), CotSC(samples=2, until="all"), model)
     (row,) = found.trajectories
     assert row["flags"] == ["sent_without_temperature", "tied_vote"]
 

@@ -43,7 +43,11 @@ async def test_every_episode_leaves_one_row_with_the_documented_fields(tmp_path)
 
 async def test_methods_that_ask_for_the_same_chains_share_them(tmp_path):
     model = scripted(right)
-    methods = {"five": CotSC(samples=5), "nine": CotSC(samples=9), "back": CotSCThenReact(samples=9)}
+    methods = {
+        "five": CotSC(samples=5, until="all"),
+        "nine": CotSC(samples=9, until="all"),
+        "back": CotSCThenReact(samples=9, until="all"),
+    }
     found = await run(tmp_path, Echo(count=3), methods, model)
     assert len(model.calls) == 3 * 9
     assert {(call.scope, call.request.hash, call.first) for call in model.calls} == {
@@ -58,7 +62,7 @@ async def test_methods_that_ask_for_the_same_chains_share_them(tmp_path):
 
 async def test_a_duplicate_question_under_another_id_has_its_own_draws(tmp_path):
     model = scripted(right)
-    await run(tmp_path, Echo(count=2, twins=True), CotSC(samples=3), model)
+    await run(tmp_path, Echo(count=2, twins=True), CotSC(samples=3, until="all"), model)
     assert len({call.request.hash for call in model.calls}) == 1
     assert Counter(call.scope for call in model.calls) == {"echo/t0#0": 3, "echo/t1#0": 3}
     assert len({call.seed for call in model.calls}) == 6
@@ -200,6 +204,13 @@ async def test_identical_chains_flag_the_row(tmp_path):
     )
     (row,) = found.trajectories
     assert row["flags"] == ["identical_draws"]
+
+
+async def test_a_reply_that_a_stop_string_ended_within_its_thoughts_flags_the_row(tmp_path):
+    reply = Choice("", "stop", reasoning="The")  # as of vLLM, where the model thinks "Question: ..."
+    found = await run(tmp_path, Echo(count=1), Standard(), scripted(lambda call: [reply]))
+    (row,) = found.trajectories
+    assert (row["status"], row["flags"]) == ("no_answer", ["only_thoughts"])
 
 
 async def test_a_lone_surrogate_in_a_reply_reaches_file_and_next_prompt_in_a_form_that_both_take(tmp_path):

@@ -28,7 +28,7 @@ from runner.errors import (
 from runner.ledger import Draw, Ledger
 from runner.models.base import Call, Model, Params, Request, Text, Turn, Usage
 from runner.models.passage import Passage
-from runner.models.scripted import Script, scripted
+from runner.models.scripted import Script, Scripted, scripted
 from runner.sampling import Readback, Sampler, seed_of
 from tests.virtual_time import run, virtual
 
@@ -701,3 +701,51 @@ def test_whatever_the_order_of_askers_no_draw_is_asked_for_twice(
     if not leaving:
         wanted = {(scope, i) for _, first, n, _, scope, _ in askers for i in range(first, first + n)}
         assert set(answered) == wanted
+
+
+# -- windows and caches ------------------------------------------------------------------------------------
+class Warming(Scripted):
+    """A model whose provider caches prompts."""
+
+    def warms(self, request: Request) -> bool:
+        return True
+
+
+@virtual
+async def test_where_a_cache_is_warmed_the_first_call_goes_alone(tmp_path: Path) -> None:
+    begun: list[tuple[float, int, bool]] = []
+
+    async def script(call: Call) -> str:
+        begun.append((anyio.current_time(), call.first, call.shared))
+        await anyio.sleep(2.0)
+        return str(call.first)
+
+    model = Warming()
+    model._script = script
+    async with opened(tmp_path, model) as desk:
+        assert texts(await desk.ask(0, 4)) == ["0", "1", "2", "3"]
+        start = begun[0][0]
+        assert [(round(at - start, 3), i, shared) for at, i, shared in begun] == [
+            (0.0, 0, True),
+            (2.0, 1, True),
+            (2.0, 2, True),
+            (2.0, 3, True),
+        ]
+        begun.clear()
+        await desk.ask(0, 1, of="alone?")
+        assert [shared for *_, shared in begun] == [False]
+
+
+@virtual
+async def test_the_others_go_also_where_the_first_failed(tmp_path: Path) -> None:
+    def script(call: Call) -> str:
+        if call.first == 0:
+            raise EpisodeFailed("no")
+        return str(call.first)
+
+    model = Warming()
+    model._script = script
+    async with opened(tmp_path, model) as desk:
+        assert isinstance(await caught(desk.ask(0, 3)), EpisodeFailed)
+        assert desk.kept(0, 1, 2) == [None, "1", "2"]
+        assert desk.idle()

@@ -185,9 +185,9 @@ async def test_a_prompt_that_does_not_fit_is_said(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- cot_sc
 
 
-async def test_cot_sc_votes_with_21_chains_at_07_by_default(tmp_path: Path) -> None:
+async def test_cot_sc_votes_with_21_chains_at_07(tmp_path: Path) -> None:
     chains = ["a\nAnswer: Ada"] * 5 + ["b\nAnswer: ADA"] * 4 + ["c\nAnswer: Bob"] * 8 + ["no answer"] * 4
-    row, model = await solve(tmp_path, CotSC(), by_prompt("", chains))
+    row, model = await solve(tmp_path, CotSC(until="all"), by_prompt("", chains))
     assert sum(call.n for call in model.calls) == 21
     assert {asked(call) for call in model.calls} == {("Thought:", 0.7, 256, ("\nQuestion:",))}
     assert (row["status"], row["answer"], row["scores"]) == ("finished", "Ada", {"em": 1.0})
@@ -195,6 +195,38 @@ async def test_cot_sc_votes_with_21_chains_at_07_by_default(tmp_path: Path) -> N
     assert (row["votes"]["n_drawn"], row["votes"]["invalid"], row["votes"]["tied"]) == (21, 4, False)
     assert [chain["text"] for chain in row["votes"]["chains"]] == chains
     assert [chain["draw"] for chain in row["votes"]["chains"]] == list(range(21))
+
+
+async def test_chains_that_could_not_change_the_verdict_are_not_drawn(tmp_path: Path) -> None:
+    """21 chains: eleven of one mind settle it; a dissenter costs one more, and so one request."""
+    chains = ["Answer: Bob", *["Answer: Ada"] * 20]
+    row, model = await solve(tmp_path, CotSC(), by_prompt("", chains))
+    assert [(call.first, call.n) for call in model.calls] == [(0, 11), (11, 1)]
+    votes = row["votes"]
+    assert (votes["n"], votes["n_drawn"], votes["stopped_by"]) == (21, 12, "lossless")
+    assert (row["answer"], votes["tally"]) == ("Ada", {"bob": 1, "ada": 11})
+    assert row["usage"]["calls"] == 2
+
+
+async def test_a_function_in_a_file_decides_how_many_chains_are_drawn(tmp_path: Path) -> None:
+    rule = tmp_path / "mine.py"
+    rule.write_text("def two(votes, left):\n    return 2 - len(votes.chains)\n")
+    row, model = await solve(tmp_path, CotSC(until=f"{rule}:two"), by_prompt("", "Answer: Ada"))
+    assert [(call.first, call.n) for call in model.calls] == [(0, 2)]
+    assert row["votes"]["stopped_by"] == f"{rule}:two"
+
+
+async def test_votes_may_be_weighted_by_how_likely_their_chains_were(tmp_path: Path) -> None:
+    sure, unsure = (-0.1, -0.1), (-2.0, -1.0)
+    said = [("Bob", unsure), ("Bob", unsure), ("Ada", sure), ("Cid", None)]
+    choices = [Choice(f"Answer: {name}", logprobs=logprobs) for name, logprobs in said]
+    method = CotSC(samples=4, until="all", weights="logprob")
+    row, _ = await solve(tmp_path, method, by_prompt("", choices))
+    assert row["answer"] == "Cid"  # a chain without log-probabilities counts 1, and the row says so
+    assert row["flags"] == ["weight_missing"]
+    weights = [chain["weight"] for chain in row["votes"]["chains"]]
+    assert weights == pytest.approx([0.22313, 0.22313, 0.90484, 1.0], abs=1e-4)
+    assert row["votes"]["weights"] == pytest.approx({"bob": 0.44626, "ada": 0.90484, "cid": 1.0}, abs=1e-4)
 
 
 @pytest.mark.parametrize("first, second", [("Ada", "Bob"), ("Bob", "Ada")])
@@ -213,12 +245,12 @@ async def test_chains_without_answers_elect_nobody(tmp_path: Path) -> None:
 
 async def test_a_filtered_chain_is_an_invalid_vote(tmp_path: Path) -> None:
     chains = [Choice("", "filter"), "Answer: Ada", Choice("", "refusal")]
-    row, _ = await solve(tmp_path, CotSC(samples=3), by_prompt("", chains))
+    row, _ = await solve(tmp_path, CotSC(samples=3, until="all"), by_prompt("", chains))
     assert (row["status"], row["answer"], row["votes"]["invalid"]) == ("finished", "Ada", 2)
 
 
 async def test_settings_of_a_method_reach_the_model(tmp_path: Path) -> None:
-    method = CotSC(samples=2, temperature=1.0, max_tokens=9)
+    method = CotSC(samples=2, until="all", temperature=1.0, max_tokens=9)
     _, model = await solve(tmp_path, method, by_prompt("", "Answer: Ada"))
     assert {asked(call)[1:3] for call in model.calls} == {(1.0, 9)}
     assert sum(call.n for call in model.calls) == 2
@@ -427,7 +459,7 @@ async def test_react_answers_exactly_where_the_majority_is_below_half_of_the_cha
     votes: str, acts: bool, tmp_path: Path
 ) -> None:
     chains = ["who knows" if vote == "." else f"Answer: {vote}" for vote in votes or "."]
-    method = CotSCThenReact(samples=len(chains))
+    method = CotSCThenReact(samples=len(chains), until="all")
     row, model = await solve(tmp_path, method, by_prompt(" t\nAction: Finish[Ada]", chains))
     assert [call.request.params.temperature for call in model.calls].count(0.0) == acts
     leader = max("ab", key=votes.count)
@@ -474,6 +506,6 @@ async def test_hybrids_cost_nothing_beside_their_halves(tmp_path: Path) -> None:
 
 
 async def test_trials_share_no_draw(tmp_path: Path) -> None:
-    rows, model = await play(tmp_path, CotSC(samples=4), by_prompt("", "Answer: Ada"), trials=3)
+    rows, model = await play(tmp_path, CotSC(samples=4, until="all"), by_prompt("", "Answer: Ada"), trials=3)
     assert [row["trial"] for row in rows] == [0, 1, 2]
     assert sum(call.n for call in model.calls) == 12

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.anthropic import Anthropic
-from runner.models.base import Call, Params, Request, Text, Turn
+from runner.models.base import Call, Params, Request, Text, Turn, Usage
 from runner.models.transport import HttpxTransport
 
 USER = Turn("user", Text("Question: why?"))
@@ -128,6 +128,7 @@ async def test_thoughts_are_kept_apart_and_usage_counts_what_was_cached(
         "cached": 100,
         "reasoning": 0,
         "calls": 1,
+        "written": 20,
     }
 
 
@@ -202,3 +203,36 @@ async def test_raw_prompts_are_refused_with_the_setting_to_change(
     model = await model_for(Server(), tmp_path, monkeypatch)
     with pytest.raises(CellStopped, match="api"):
         await model.call(Call(request(Turn("prompt", Text("x")))))
+
+
+async def test_a_long_prompt_that_is_asked_again_at_once_is_put_into_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(said(), said(), said(), said())
+    model = await model_for(server, tmp_path, monkeypatch)
+    long = Request("claude-x", (Turn("user", Text("word " * 1000)), PREFILL), Params())
+    assert model.warms(long) and not model.warms(request())
+    await model.call(Call(long, shared=True))
+    assert server.body()["messages"][0]["content"] == [
+        {"type": "text", "text": "word " * 1000, "cache_control": {"type": "ephemeral"}}
+    ]
+    for call in (Call(long), Call(request(), shared=True)):
+        await model.call(call)
+        assert isinstance(server.body()["messages"][0]["content"], str)
+    model = await model_for(server, tmp_path, monkeypatch, prompt_cache=False)
+    await model.call(Call(long, shared=True))
+    assert isinstance(server.body()["messages"][0]["content"], str)
+
+
+def test_what_is_put_into_the_cache_costs_more_and_what_is_read_less() -> None:
+    model = Anthropic(model="claude-sonnet-4-5")
+    plain, written, read = (
+        model.cost(usage)
+        for usage in (
+            Usage(prompt=10_000, calls=1),
+            Usage(prompt=10_000, calls=1, written=10_000),
+            Usage(prompt=10_000, calls=1, cached=10_000),
+        )
+    )
+    assert plain is not None
+    assert (written, read) == (pytest.approx(1.25 * plain), pytest.approx(0.1 * plain))

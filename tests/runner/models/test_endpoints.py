@@ -63,11 +63,11 @@ async def test_several_keys_of_one_address(tmp_path: Path, monkeypatch: pytest.M
             model="m", base_url=server.url, endpoints=[Endpoint(key_env="K1"), Endpoint(key_env="K2")]
         )
         await model.open(tmp_path)
-        for line, _ in model.lines():
-            await line.call(CALL)
+        replies = [await line.call(CALL) for line, _ in model.lines()]
         await model.close()
         sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Bearer first", "Bearer second"]
+    assert [reply.endpoint for reply in replies] == [f"{server.url} (K1)", f"{server.url} (K2)"]
     assert "first" not in repr(model) + model.model_dump_json()
 
 

@@ -72,8 +72,14 @@ GEMINI_DAY = GEMINI_MINUTE.replace(b"PerMinute", b"PerDay")
         (429, openai("Rate limit on requests per day (RPD). Please try again in 7m12s."), Transient),
         (429, openai("Rate limit on requests per day (RPD). Please try again in 9h54m."), DailyQuota),
         (429, openai("Rate limit exceeded: free-models-per-day"), DailyQuota),
+        (429, openai("Monthly quota exceeded"), DailyQuota),
         (429, b'{"error":{"details":{"error_code":"enforced_spend_limit_reached"}}}', CellStopped),
         (400, openai("Your credit balance is too low to access the Anthropic API."), CellStopped),
+        (
+            400,
+            openai("You have reached your specified API usage limits. You will regain access"),
+            CellStopped,
+        ),
         (402, b'{"error":{"message":"Insufficient Balance"}}', CellStopped),
         (402, b'{"error":{"metadata":{"limit_source":"openrouter_in_flight_budget"}}}', Transient),
         (401, openai("Incorrect API key provided"), CellStopped),
@@ -81,6 +87,8 @@ GEMINI_DAY = GEMINI_MINUTE.replace(b"PerMinute", b"PerDay")
         (403, b"<html><title>Forbidden</title></html>", CellStopped),
         (404, openai("The model `x` does not exist", code="model_not_found"), CellStopped),
         (400, openai("Invalid model: x"), CellStopped),
+        (410, b"", CellStopped),
+        (400, openai("User location is not supported for the API use."), CellStopped),
         (301, b"", CellStopped),
         (405, b"", CellStopped),
         (
@@ -136,12 +144,19 @@ def test_the_kind_of_each_reported_failure(status: int, body: bytes, kind: type[
         (b'{"detail":[{"loc":["body","seed"],"msg":"Extra inputs are not permitted"}]}', "seed"),
         (openai("Unknown parameter: 'thinking'", param="thinking", code="unknown_parameter"), "thinking"),
         (openai("This model does not support assistant message prefill."), "prefill"),
+        (openai("Unrecognized request argument supplied: seed"), "seed"),
+        (openai("property 'top_k' is unsupported"), "top_k"),
     ],
 )
 def test_a_refused_parameter_is_named(body: bytes, parameter: str) -> None:
-    error = classify(400, {}, body, NOW)
+    error = classify(400, {}, body, NOW, asked=("model", "messages", "top_k"))
     assert isinstance(error, Unsupported)
     assert error.parameter == parameter
+
+
+def test_a_quoted_word_that_is_no_field_of_the_request_refuses_none() -> None:
+    body = openai("role 'tool' is not supported in 'messages'")
+    assert type(classify(400, {}, body, NOW, asked=("model", "messages", "top_k"))) is EpisodeFailed
 
 
 def test_a_value_out_of_range_is_the_jobs_to_mend_not_dropped() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from runner.errors import CellStopped, ContextOverflow, ModelError, Transient, Unsupported
+from runner.errors import CellStopped, ContextOverflow, Filtered, ModelError, Transient, Unsupported
 from runner.models.base import Call, Choice, Params, Reply, Request, Text, Turn
 from runner.models.openai import OpenAI
 from runner.testing import Drip, Drop, FakeOpenAI, completion
@@ -165,6 +165,23 @@ async def test_every_shape_of_a_choice(choice: dict[str, Any], expected: Choice,
         ({"choices": []}, Transient),
         ({"choices": [None]}, Transient),
         ({"choices": [{"error": {"code": 502, "message": "upstream"}, "finish_reason": "error"}]}, Transient),
+        ({"choices": [{"error": {"code": 402, "message": "Insufficient credits"}}]}, CellStopped),
+        ({"choices": [{"error": {"code": 403, "message": "flagged by moderation"}}]}, Filtered),
+        ({"choices": [{"error": {"code": 400, "message": "'temperature' is not supported"}}]}, Transient),
+        ({"choices": [{"error": "upstream"}]}, Transient),
+        ({"choices": [{"finish_reason": "error", "message": {"content": "half a"}}]}, Transient),
+        ({"choices": [{"finish_reason": "abort", "text": ""}]}, Transient),
+        ({"object": "error", "message": "The model `x` does not exist.", "code": 404}, CellStopped),
+        ({"error": {"type": "billing_error", "message": "x"}}, CellStopped),
+        ({"error": {"type": "permission_error", "message": "x"}}, CellStopped),
+        ({"error": {"type": "not_found_error", "message": "x"}}, CellStopped),
+        ({"error": "Rate limit exceeded"}, Transient),
+        ((200, {}, b'data: {"choices": []}\n\ndata: [DONE]\n'), Transient),
+        ((200, {}, b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n'), Transient),
+        (
+            (200, {}, b'data: {"choices": []}\n\ndata: {"error":{"type":"authentication_error"}}\n\n'),
+            CellStopped,
+        ),
         ({}, Transient),
         ((200, {}, b"<!doctype html><title>x</title>"), Transient),
         ((200, {}, b'{"choices": ['), Transient),
@@ -226,6 +243,7 @@ async def test_usage_in_full(tmp_path: Path) -> None:
         "cached": 64,
         "reasoning": 40,
         "calls": 1,
+        "written": 0,
     }
     assert reply.cost_usd == 0.25
 
@@ -237,6 +255,13 @@ async def test_a_count_that_is_missing_or_nought_is_never_free(usage: Any, tmp_p
     reply = await reply_to({**chat(message={"content": "twelve chars"}), "usage": usage}, tmp_path)
     assert reply.usage.completion == 3
     assert reply.usage.prompt > 0
+
+
+@pytest.mark.parametrize("told", [1e308, -5, 1e10])
+async def test_a_count_that_cannot_be_true_is_estimated(told: float, tmp_path: Path) -> None:
+    body = chat(message={"content": "x" * 8}) | {"usage": {"prompt_tokens": told, "completion_tokens": told}}
+    reply = await reply_to(body, tmp_path)
+    assert 0 < reply.usage.prompt < 100 and reply.usage.completion == 2
 
 
 async def test_llama_cpp_counts_one_choice_of_n_and_is_corrected(tmp_path: Path) -> None:
@@ -367,7 +392,7 @@ async def test_a_key_that_cannot_work_is_named_by_its_variable(
     monkeypatch.setenv("MY_KEY", value)
     with pytest.raises(CellStopped, match="MY_KEY") as caught:
         await OpenAI(model="m", key_env="MY_KEY", base_url="https://api.test/v1").open(tmp_path)
-    assert "words" not in str(caught.value)
+    assert "words" not in str(caught.value) and "without a key" not in str(caught.value)
 
 
 async def test_a_local_server_gets_no_key_that_the_job_did_not_name(
@@ -377,6 +402,16 @@ async def test_a_local_server_gets_no_key_that_the_job_did_not_name(
     async with opened(lambda body, k: "x", tmp_path) as (model, server):
         await model.call(Call(request()))
     assert "authorization" not in server.requests[0].headers
+
+
+async def test_a_local_server_that_wants_the_key_of_an_unset_variable_is_told_of_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    refusal = (401, {}, b'{"error":{"message":"Unauthorized"}}')
+    async with opened(lambda body, k: refusal, tmp_path, key_env="MY_KEY") as (model, _):
+        with pytest.raises(CellStopped, match="without a key as MY_KEY is not set: the key was refused"):
+            await model.call(Call(request()))
 
 
 def test_further_body_fields_are_part_of_the_identity_but_the_address_is_not() -> None:

@@ -96,10 +96,10 @@ async def test_a_short_outage_is_over_soon() -> None:
 
 
 @virtual
-async def test_an_outage_longer_than_retry_for_costs_one_episode_at_a_time() -> None:
+async def test_an_outage_longer_than_retry_for_costs_an_episode_every_few_minutes() -> None:
     down = Down(1, 4000, FAILURES["no connection"], in_flight=50, retry_for=1800)
     await down.all(500)
-    assert 1 <= len(down.errors) <= 2
+    assert 1 <= len(down.errors) <= (4000 - 1800) / 300
     assert "no connection" in str(down.errors[0])
     assert len(down.answered) + len(down.errors) == 500
 
@@ -141,4 +141,4 @@ async def test_a_server_that_goes_away_and_comes_back_costs_no_episode(tmp_path:
         job = Job.of(Endless(), Standard(), model, limits={"max_episodes": 40})
         found = await library.run(job, outputs=tmp_path, progress=restart)
     assert not [row["error"] for row in found.trajectories if row["error"]]
-    assert "answers nobody since" in (found.path / "run.log").read_text() or True
+    assert "answers nobody since" in (found.path / "run.log").read_text()

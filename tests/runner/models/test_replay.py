@@ -274,9 +274,9 @@ async def test_an_archive_that_ends_too_early_gives_what_it_holds(tmp_path: Path
     file.write_bytes(whole[: len(whole) * 3 // 4])
     transcript = Transcript(file)
     assert transcript.unreadable == 1
-    assert transcript.reply("Question: Q7?\nThought:", 0).startswith("a7 ")
+    assert transcript.replies("Question: Q7?\nThought:", [0])[0].startswith("a7 ")
     with pytest.raises(EpisodeFailed, match="left the recording"):
-        transcript.reply("Question: Q4999?\nThought:", 0)
+        transcript.replies("Question: Q4999?\nThought:", [0])[0]
 
 
 # -- an earlier run ------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""After a run: tables, curves and money, read from its files. Nothing here asks a model."""
