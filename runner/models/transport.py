@@ -229,9 +229,9 @@ def failure(url: str, error: Exception) -> ModelError:
             "set SSL_CERT_FILE to the right authority's certificate and resume"
         )
     if isinstance(error, httpx.ConnectTimeout):
-        return Transient(f"{where}: no connection in time; is the server up?")
+        return Transient(f"{where}: no connection in time; is the server up?", unreached=True)
     if isinstance(error, httpx.ConnectError | httpx.PoolTimeout | httpx.ProxyError):
-        return Transient(f"{where}: no connection ({what})")
+        return Transient(f"{where}: no connection ({what})", unreached=True)
     if isinstance(error, httpx.DecodingError):
         return Transient(f"{where}: the reply could not be unpacked ({what})", billed=True)
     return Transient(f"{where}: the connection broke before the whole reply came ({what})", billed=True)
