@@ -197,8 +197,10 @@ def _measured(job: Job) -> tuple[float, str] | None:
 
 def _spared_in(run: Run) -> tuple[int, int]:
     """Chains asked for and drawn, each question's once for each method that voted losslessly."""
-    methods: Mapping[str, Any] = run.manifest["job"].get("methods", {})
-    lossless = {name for name, table in methods.items() if table.get("until", "lossless") == "lossless"}
+    job: Mapping[str, Any] = run.manifest["job"]
+    batched = any(table.get("mode") == "batch" for table in job.get("models", {}).values())
+    usual = "all" if batched else "lossless"
+    lossless = {n for n, table in job.get("methods", {}).items() if table.get("until", usual) == "lossless"}
     asked = drawn = 0
     for row in run.trajectories:
         votes = row["votes"]

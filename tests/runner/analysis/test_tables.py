@@ -21,6 +21,9 @@ from runner.methods.react import React
 from runner.methods.react_then_cot_sc import ReactThenCotSC
 from runner.models.base import Choice
 from runner.models.scripted import scripted
+from runner.testing import pure_answer
+from runner.testing_batches import FakeOpenAIBatches
+from tests.batches import a_job, ran
 from tests.echo import Echo, right
 from tests.echo import run as run_of
 
@@ -163,6 +166,18 @@ async def test_what_cannot_be_bought_is_said(tmp_path):
     with pytest.raises(OvernightError, match=r"not all missing chains were drawn: .*that one never"):
         await library.complete(run.path, job=job, progress=False)
     assert run.status == "finished"
+
+
+async def test_missing_chains_come_by_a_batch_in_batch_mode(tmp_path):
+    async with FakeOpenAIBatches(pure_answer) as server:
+        run = await ran(a_job(server, methods=CotSC(samples=3, until="all")), tmp_path)
+        before = len(server.batches)
+        job = a_job(server, methods=CotSC(samples=9, until="all"))
+        run = await library.complete(run.path, job=job, progress=False)
+        assert len(server.batches) == before + 1
+        assert set(server.asked.values()) == {1} and server.answered == 4 * 3
+    (panel,) = figure2(run, job=job).panels
+    assert panel.samples == 9
 
 
 async def test_a_changed_method_is_not_completed(tmp_path):
