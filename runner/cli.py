@@ -395,9 +395,9 @@ def _leave(code: int) -> None:
 
 
 def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    import anyio
+    from runner import loop
 
-    return anyio.run(functools.partial(function, *args, **kwargs))
+    return loop.run(functools.partial(function, *args, **kwargs))
 
 
 def _echo_json(value: Any) -> None:

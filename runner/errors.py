@@ -40,7 +40,8 @@ class ModelError(OvernightError):
 
 
 class Transient(ModelError):
-    """Trying again may help: time-outs, dropped connections, 429, 5xx. `retry_after` in seconds, if told."""
+    """Trying again may help: time-outs, dropped connections, 429, 5xx. `retry_after` in seconds, if told;
+    `unreached`: there was no connection."""
 
     def __init__(
         self,
@@ -49,9 +50,11 @@ class Transient(ModelError):
         retry_after: float | None = None,
         billed: bool = False,
         status: int | None = None,
+        unreached: bool = False,
     ) -> None:
         super().__init__(message, billed=billed, status=status)
         self.retry_after = retry_after
+        self.unreached = unreached
 
 
 class Unsupported(ModelError):

@@ -85,6 +85,9 @@ class Execution:
         """The one line that says which budget ended the run."""
         self.batches = self._batches(batching or Manner())
         self.passages = {name: self._passage(name, model) for name, model in job.models.items()}
+        for passage in self.passages.values():
+            for line in passage.lines:
+                line.gate.on_warning = folder.log
         self.sampler: Sampling
         self._configs: Any = None
         self._done: dict[str, tuple[str, int]] = {}

@@ -77,27 +77,34 @@ def forecast(job: Job, found: Estimate, seconds: float | None = None) -> Forecas
     for name, count in found.models.items():
         model = job.models[name]
         usage = Usage(prompt=count.prompt_tokens, completion=count.completion_tokens, calls=count.calls)
-        minutes, why = shortest(model, usage, seconds)
+        minutes, why = (None, "") if _batched(model) else shortest(model, usage, seconds)
         told.models[name] = ModelForecast(model.cost(usage), minutes, why)
         if count.questions and (model.cost(usage) or 0) > 0:
-            told.ways[name] = _ways(model, count, told.saved_share)
+            told.ways[name] = _ways(_direct(model), count, told.saved_share)
     told.usd = _sum(one.usd for one in told.models.values())
     known = [one.minutes for one in told.models.values() if one.minutes is not None]
     told.minutes = max(known) if known else None
     if told.usd is not None:
         of = [(_direct(job.models[name]), count) for name, count in found.models.items()]
-        told.lossless_usd = _sum(
-            model.cost(_lossless(count, model.max_n, told.saved_share)) for model, count in of
+        told.lossless_usd = _sum(m.cost(_lossless(count, m.max_n, told.saved_share)) for m, count in of)
+        told.batch_usd = _sum(
+            None if (usd := m.cost(_in_one(count, m.max_n))) is None else usd * _factor(m) for m, count in of
         )
-        whole = _sum(model.cost(_in_one(count, model.max_n)) for model, count in of)
-        told.batch_usd = None if whole is None else FACTOR * whole
     return told
 
 
+def _batched(model: Model) -> bool:
+    return getattr(model, "mode", "direct") == "batch"
+
+
 def _direct(model: Model) -> Model:
-    """The same model, whose price is not the one of its batches."""
-    batched = getattr(model, "mode", "direct") == "batch"
-    return model.model_copy(update={"mode": "direct"}) if batched else model
+    """The same model at its standard price."""
+    return model.model_copy(update={"mode": "direct"}) if _batched(model) else model
+
+
+def _factor(model: Model) -> float:
+    """What a batched call of the model costs of its standard price."""
+    return float(getattr(getattr(model, "batch", None), "factor", FACTOR))
 
 
 def shortest(model: Model, usage: Usage, seconds: float | None = None) -> tuple[float | None, str]:
@@ -223,7 +230,7 @@ def told(found: Estimate) -> list[str]:
         lines.append(f"in batch mode: {waves}")
     if any(count.questions for count in found.models.values()) and of.usd:
         lines.append(
-            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains in a batch at half price: "
+            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains in a batch, usually at half price: "
             f"${_usd(of.batch_usd or 0)}"
         )
         lines.append(f"  ({100 * of.saved_share:.0f} % of the chains spared: {of.saved_from})")

@@ -102,6 +102,8 @@ class Pulse:
                 if left > 0:
                     why = line.gate.waits_for or "a pause"
                     yield f"{where}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
+                elif line.outage.since is not None:
+                    yield f"{where} {line.outage.words}, {passage.waiting} calls"
         if self._execution.batches is not None:
             yield from self._execution.batches.words()
 

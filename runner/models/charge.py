@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +12,7 @@ CHARACTERS = 4.0
 """Characters of a token, until replies tell better."""
 MEMORY = 0.98
 """How much of what was learnt stays with each further reply: about fifty replies count."""
-ENOUGH = 3.0
+ENOUGH = 10.0
 """Replies before a reply's expected length is believed; until then the call's token limit stands for it."""
 
 Like: TypeAlias = tuple[str, int, tuple[str, ...], float]
@@ -32,10 +31,14 @@ class _Lengths:
         self.total = self.total * MEMORY + tokens
         self.squares = self.squares * MEMORY + tokens * tokens
 
-    def expected(self) -> float:
-        """The mean, and half a deviation more: too little would be noticed by the server."""
-        mean = self.total / self.count
-        return mean + 0.5 * math.sqrt(max(self.squares / self.count - mean * mean, 0.0))
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
+    @property
+    def variance(self) -> float:
+        """Of further replies, the doubt about the mean included."""
+        return (1 + ENOUGH / self.count) * max(self.squares / self.count - self.mean * self.mean, 0.0)
 
 
 class Charges:
@@ -51,22 +54,31 @@ class Charges:
         self.output = output
         self._characters = 0.0
         self._tokens = 0.0
+        self._off = _Lengths()
+        """Prompts' real tokens, relative to what was thought."""
         self._lengths: dict[Like, _Lengths] = {}
 
     def of(self, call: Call) -> Charge:
         """What a call will probably use."""
         limit = call.request.params.max_tokens
         lengths = self._lengths.get(_like(call))
-        if self.max_tokens or lengths is None or lengths.count < ENOUGH:
-            each = float(limit)
-        else:
-            each = min(lengths.expected(), limit)
-        ratio = CHARACTERS if self._tokens <= 0 else self._characters / self._tokens
-        return Charge(call.request.characters / ratio, max(call.n, 1) * each if self.output else 0.0)
+        each, variance = float(limit), 0.0
+        if not self.max_tokens and lengths is not None and lengths.count >= ENOUGH:
+            each, variance = min(lengths.mean, limit), lengths.variance
+        n = max(call.n, 1) if self.output else 0
+        prompt = call.request.characters / self._ratio
+        off = self._off.variance if self._off.count else 0.0
+        return Charge(prompt, n * each, prompt * prompt * off, n * variance)
+
+    @property
+    def _ratio(self) -> float:
+        return CHARACTERS if self._tokens <= 0 else self._characters / self._tokens
 
     def real(self, call: Call, usage: Usage) -> Charge:
         """What a reply really cost its limits; later estimates are the better for it."""
         if usage.prompt > 0 and call.request.characters > 0:
+            if self._tokens > 0:
+                self._off.add(usage.prompt * self._ratio / call.request.characters)
             self._characters = self._characters * MEMORY + call.request.characters
             self._tokens = self._tokens * MEMORY + usage.prompt
         n = max(call.n, 1)

@@ -100,6 +100,7 @@ class Gate:
         self.on_proved: Callable[[float], None] | None = None
         """Told when the first call after a pause was let in, and when that had been sent."""
         self._probing = False
+        self._patience: float | None = None
         self._probe: Ticket | None = None
         self._probe_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -132,6 +133,11 @@ class Gate:
         """See `Queue.shut`."""
         self.queue.shut()
 
+    def sent(self, ticket: Ticket, now: float) -> None:
+        """The call leaves now: a busy event loop may have kept it since it was let through."""
+        if ticket.taken is not None:
+            self.limits.sent(ticket.taken, now)
+
     def settle(self, ticket: Ticket, charge: Charge) -> None:
         """What the call really used takes the place of what was thought."""
         if ticket.taken is not None:
@@ -148,6 +154,8 @@ class Gate:
         """The place is free again."""
         ticket.flying = False
         self.flying -= 1
+        if ticket.taken is not None:
+            self.limits.over(ticket.taken)
         if self._probe is ticket:
             self._probe = None
         self.pump()
@@ -181,14 +189,15 @@ class Gate:
                 self._acquiring.cancel()
         self.pump()
 
-    def pause(self, seconds: float, why: str) -> None:
-        """Let nobody through for some time, and then one call alone, until `proved`."""
+    def pause(self, seconds: float, why: str, patience: float | None = None) -> None:
+        """Let nobody through for some time, and then one call alone, until `proved`. `patience`: after how long
+        it counts as let in if it hears nothing; unset: as refusals come at once, soon."""
         now = self.clock()
         until = now + seconds
         if until > self.paused_until:
             self.note("pause", None, round(seconds, 3), why)
             self.paused_until = until
-        self._probing = True
+        self._probing, self._patience = True, patience
         self.waits_for = why
         self.pump()
 
@@ -237,12 +246,15 @@ class Gate:
         if ticket is None or self.flying >= self.in_flight:
             return False
         if self._probing and self._probe is not None:
-            patience = self._probe_at + self.patience - self.clock()
+            patience = self.patience if self._patience is None else self._patience
+            patience += self._probe_at - self.clock()
             if patience > 0:
                 self._later(patience, "one call that tries if the pause was enough")
                 return False
-            self.proved(self._probe_at)
-            return False  # `proved` went on already
+            if self._probe_at >= self.paused_until:
+                self.proved(self._probe_at)
+                return False  # `proved` went on already
+            self._probe = None  # sent before the pause was made longer: it tells nothing, another one tries
         seconds, why = self._wait(ticket.charge)
         if seconds > 0:
             self._later(seconds, why)

@@ -9,6 +9,7 @@ only known in the end.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ from runner.models.sliding import PACED, Entry, Pace, Sliding
 REMEMBERED = 150.0
 """Seconds for which it is known what was let through: what limits are found from that nobody tells."""
 
+SURE = 2.5
+"""Deviations that are held back for calls in flight, whose real usage nobody knows yet."""
+
 Key: TypeAlias = tuple[Counted, float]
 """What is counted, in how many seconds."""
 
@@ -32,6 +36,9 @@ class Charge:
 
     input: float = 0.0
     output: float = 0.0
+    input_variance: float = 0.0
+    output_variance: float = 0.0
+    """How far each may be off, squared."""
 
     def of(self, counted: Counted) -> float:
         if counted == "requests":
@@ -39,6 +46,13 @@ class Charge:
         if counted == "tokens":
             return self.input + self.output
         return self.input if counted == "input_tokens" else self.output
+
+    def variance_of(self, counted: Counted) -> float:
+        if counted == "requests":
+            return 0.0
+        if counted == "tokens":
+            return self.input_variance + self.output_variance
+        return self.input_variance if counted == "input_tokens" else self.output_variance
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +73,8 @@ class Taken:
     parts: list[tuple[_Bound, Entry]] = field(default_factory=list)
     void: bool = False
     """It was never sent, or not let in."""
+    unknown: bool = True
+    """Its real usage is."""
 
 
 class Limits:
@@ -71,6 +87,8 @@ class Limits:
         self._guess: list[_Bound] = []
         self._rate: Pace | None = None
         self._recent: deque[Taken] = deque()
+        self._unknown = Charge()
+        """How far the calls in flight may be off, together."""
         for key, limit in self.job.items():
             self._set(key, limit, -math.inf)
 
@@ -88,7 +106,9 @@ class Limits:
         """Seconds after which it is worth asking again (0: `charge` may go), and what is waited for."""
         longest, why = 0.0 if self._rate is None else self._rate.wait(now), "the rate"
         for bound in self._every():
-            seconds = bound.sliding.wait(now, charge.of(bound.counted))
+            variance = self._unknown.variance_of(bound.counted) + charge.variance_of(bound.counted)
+            amount = charge.of(bound.counted) + (SURE * math.sqrt(variance) if variance > 0 else 0.0)
+            seconds = bound.sliding.wait(now, amount)
             if bound.pace is not None:
                 seconds = max(seconds, bound.pace.wait(now))
             if seconds > longest:
@@ -112,13 +132,21 @@ class Limits:
                 bound.pace.add(now, amount)
         if self._rate is not None:
             self._rate.add(now, 1.0)
+        self._doubt(charge, 1)
         self._recent.append(taken)
         while now - self._recent[0].at > REMEMBERED:
             self._recent.popleft()
         return taken
 
+    def sent(self, taken: Taken, now: float) -> None:
+        """It left only now: the server will count it from now on, and so do the windows."""
+        taken.at = now
+        for _, entry in taken.parts:
+            entry.at = now
+
     def settle(self, taken: Taken, charge: Charge, now: float) -> None:
         """The real usage of a call takes the place of what was thought."""
+        self.over(taken)
         for bound, entry in taken.parts:
             if bound.counted != "requests":
                 self._mend(bound, entry, charge.of(bound.counted), now)
@@ -127,9 +155,24 @@ class Limits:
     def refund(self, taken: Taken, now: float, *, guessed_only: bool = False) -> None:
         """The call was never sent (or, for what was found by trying alone: it was not let in)."""
         taken.void = True
+        self.over(taken)
         for bound, entry in taken.parts:
             if not guessed_only or bound in self._guess:
                 self._mend(bound, entry, 0.0, now)
+
+    def over(self, taken: Taken) -> None:
+        """The call has ended: nothing more will be learnt of it."""
+        if taken.unknown:
+            taken.unknown = False
+            self._doubt(taken.charge, -1)
+
+    def _doubt(self, charge: Charge, sign: int) -> None:
+        if charge.input_variance or charge.output_variance:
+            was = self._unknown
+            self._unknown = Charge(
+                input_variance=max(was.input_variance + sign * charge.input_variance, 0.0),
+                output_variance=max(was.output_variance + sign * charge.output_variance, 0.0),
+            )
 
     def _mend(self, bound: _Bound, entry: Entry, amount: float, now: float) -> None:
         if bound.pace is not None:
@@ -195,13 +238,21 @@ class Limits:
         first = these[0].at if these else until
         return float(len(these)), sum(taken.charge.of("tokens") for taken in these), first
 
+    def let_in_before(self, moments: Iterable[float], lengths: Iterable[float]) -> list[list[int]]:
+        """For each length, in seconds: how many requests were let in so long before each moment."""
+        times = sorted(taken.at for taken in self._recent if not taken.void)
+        return [
+            [bisect_right(times, moment) - bisect_right(times, moment - length) for moment in moments]
+            for length in lengths
+        ]
+
     def rate(self, per_second: float | None) -> None:
         """A pace for requests, beside all limits."""
         if per_second is None:
             self._rate = None
         elif self._rate is None:
             self._rate = Pace(per_second)
-            self._rate._burst = 0.2
+            self._rate._burst = 0.05
         else:
             self._rate.rate = per_second
 
@@ -214,6 +265,16 @@ class Limits:
             ]
         for bound, limit in zip(self._guess, (requests, tokens), strict=True):
             bound.sliding.limit = limit
+
+    def guess_full(self, now: float, share: float) -> bool:
+        """Whether one of the windows found by trying is used to such a share, or has no room for another call
+        like the last."""
+        last = self._recent[-1].charge if self._recent else Charge()
+        return any(
+            bound.sliding.used(now)
+            > min(share * bound.sliding.limit, bound.sliding.limit - last.of(bound.counted))
+            for bound in self._guess
+        )
 
     def forget_guess(self) -> None:
         self._guess = []

@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 
 from runner.errors import CellStopped, DailyQuota, ModelError, Transient
-from runner.models.adaptive import MOST_IN_FLIGHT, Controller
+from runner.models.adaptive import Controller
 from runner.models.base import Counted, Model, Reply
+from runner.models.concurrency import MOST_IN_FLIGHT
 from runner.models.gate import Gate
 from runner.models.limits import Charge, Key
+from runner.models.outage import PATIENCE, Outage
 from runner.models.queue import Queue, Ticket
 
 PARKED = 3600.0
 """Seconds. A Retry-After beyond this is a quota of hours: the cell stops and the run resumes later."""
-UNREACHED = 3
-"""Calls in a row without a connection after which one endpoint of several is left alone."""
 SHORTEST_REST, LONGEST_REST = 10.0, 1800.0
-"""Seconds for which an endpoint is left alone; each rest is twice as long as the one before."""
+"""Seconds for which one endpoint of several is left alone; each rest is twice as long as the one before."""
+ONLY_SHORTEST_REST, ONLY_LONGEST_REST = 1.0, 60.0
+"""The same for the only one."""
 
 
 class Line:
@@ -36,8 +38,15 @@ class Line:
         self.controller = Controller(self.gate, model.in_flight or MOST_IN_FLIGHT) if model.adapts else None
         self.stopped: CellStopped | None = None
         """Why it answers nothing until a person acts; it is tried again all the same if there are others."""
-        self._unreached = 0
-        self._rests = 0
+        self.outage = (
+            Outage(SHORTEST_REST, LONGEST_REST) if others else Outage(ONLY_SHORTEST_REST, ONLY_LONGEST_REST)
+        )
+
+    def sent(self, ticket: Ticket, now: float) -> None:
+        """A call is sent now: what counts for the windows is when it leaves, not when it was let through."""
+        self.gate.sent(ticket, now)
+        if self.controller is not None:
+            self.controller.sent(now)
 
     def answered(self, ticket: Ticket, sent: float, reply: Reply, real: Charge) -> None:
         """A call sent at a time was answered: what it used, what the reply tells of limits."""
@@ -58,22 +67,24 @@ class Line:
             return False
         if error.status == 429:
             return self._refused(ticket, sent, error)
-        if error.status is not None:
-            self._unreached = 0
-            if self.controller is not None:
-                self.controller.troubled()
+        if error.status is not None and self.controller is not None:
+            self.controller.troubled()
+        began = self.outage.failed(self.gate.clock(), ticket, error)
+        if self.outage.since is None:
             return False
-        self._unreached += 1
-        if self.others and self._unreached >= UNREACHED and sent >= self.gate.paused_until:
-            self._rest(f"no connection, {self._unreached} times in a row: {error}")
-        return False
+        if began or sent >= self.gate.paused_until:
+            rest = max(self.outage.rest(), error.retry_after or 0.0)
+            self.gate.pause(rest, self.outage.describe(error), patience=PATIENCE)
+        if began:
+            self.gate.on_warning(f"{self.name} {self.outage.words}")
+        return True
 
     def park(self, seconds: float, why: str) -> None:
         """Nothing for hours."""
         self.gate.pause(seconds, why)
 
     def _refused(self, ticket: Ticket, sent: float, error: Transient) -> bool:
-        self._unreached = 0
+        self._answered(sent)
         self.gate.refund(ticket, refused=True)
         if self.controller is not None:
             self.controller.refused(sent, error.retry_after)
@@ -84,9 +95,15 @@ class Line:
         return True
 
     def _well(self, sent: float) -> None:
+        self._answered(sent)
         if sent >= self.gate.paused_until:
-            self.stopped, self._unreached, self._rests = None, 0, 0
+            self.stopped = None
         self.gate.proved(sent)
+
+    def _answered(self, sent: float) -> None:
+        self.outage.answered()
+        if sent >= self.gate.paused_until and self.outage.ended():
+            self.gate.on_warning(f"{self.name} answers again")
 
     def _stop(self, error: CellStopped) -> None:
         self.stopped = error
@@ -95,11 +112,7 @@ class Line:
         if isinstance(error, DailyQuota) and error.retry_after is not None:
             self.gate.pause(error.retry_after, str(error))
         else:
-            self._rest(str(error))
-
-    def _rest(self, why: str) -> None:
-        self.gate.pause(min(SHORTEST_REST * 2**self._rests, LONGEST_REST), why)
-        self._rests = min(self._rests + 1, 20)
+            self.gate.pause(self.outage.rest(), str(error))
 
 
 def limits_of(model: Model) -> dict[Key, float]:

@@ -104,6 +104,7 @@ class Passage:
         waited = spent = 0.0
         tries = 0
         adapted: set[tuple[Line, str]] = set()
+        first: float | None = None
         try:
             while True:
                 tried: _Try = _Try()
@@ -113,7 +114,7 @@ class Passage:
                 except ModelError as error:
                     if tried.line is None:
                         raise
-                    waited, spent = waited + tried.waited, spent + tried.took
+                    waited += tried.waited
                     self.retrying[id(ticket)] = str(error)
                     if isinstance(error, Unsupported) and (tried.line, error.parameter) not in adapted:
                         adapted.add((tried.line, error.parameter))
@@ -122,7 +123,11 @@ class Passage:
                         continue
                     if not isinstance(error, Transient):
                         raise
-                    tries += 1
+                    first = self.queue.clock() if first is None else first
+                    if tried.gate_waits and self._sits_out(tried.line, error, first):
+                        waited += tried.took
+                        continue
+                    tries, spent = tries + 1, spent + tried.took
                     if tries >= self.model.attempts:
                         raise EpisodeFailed(
                             f"gave up after {tries} tries: {error}", status=error.status
@@ -141,6 +146,16 @@ class Passage:
         finally:
             self.retrying.pop(id(ticket), None)
 
+    def _sits_out(self, line: Line, error: Transient, first: float) -> bool:
+        """Whether a call that failed, for the first time at a time, waits for the end of its endpoint's outage: up
+        to `retry_for`. A connection may be waited for from the call's own first failure on; an endpoint that fails
+        all for so long may well do so because of what it is asked."""
+        since = line.outage.since
+        if since is None or error.status == 429:
+            return False
+        since = max(since, first) if error.unreached else since
+        return self.queue.clock() - since <= self.model.retry_for
+
     async def _try(self, call: Call, ticket: Ticket, this: _Try) -> Reply:
         """One attempt at whichever endpoint has room first. `this` is filled with how it went."""
         async with self.queue.passing(ticket, self.charges.of(call)) as this.waited:
@@ -157,6 +172,7 @@ class Passage:
                 raise
             line = this.line = self._line[gate]
             sent = self.queue.clock()
+            line.sent(ticket, sent)
             self.under_way[id(ticket)] = (call.scope, line.name, sent)
             try:
                 reply = await line.model.call(call)

@@ -54,6 +54,13 @@ class Transport(Protocol):
         ...
 
 
+def httpx_transport(url: str, connections: int) -> HttpxTransport:
+    """Calls to an address by httpx. Raises JobError for a proxy setting that cannot be used."""
+    transport = HttpxTransport(connections=connections)
+    transport.route(url)
+    return transport
+
+
 class _Lanes:
     """Idle one-connection transports to one place (directly or by one proxy), and how to make more."""
 
@@ -128,7 +135,7 @@ class HttpxTransport:
             try:
                 parsed = httpx.URL(url)
             except httpx.InvalidURL as error:
-                raise JobError(f"base_url is not a URL: {_shown(url)} ({error})") from None
+                raise JobError(f"base_url is not a URL: {shown(url)} ({error})") from None
             found = self._routes[url] = (parsed, self._given or self._lanes_for(url))
         return found
 
@@ -146,7 +153,7 @@ class HttpxTransport:
                 ) from None
             except (ValueError, httpx.InvalidURL) as error:
                 raise JobError(
-                    f"the environment variable {name} is no usable proxy address ({_shown(str(error))}); "
+                    f"the environment variable {name} is no usable proxy address ({shown(str(error))}); "
                     f"write it like http://host:port, or unset {name}"
                 ) from None
         return self._lanes[proxy]
@@ -180,7 +187,7 @@ class HttpxTransport:
             good = True
             return Response(response.status_code, dict(response.headers), body)
         except TimeoutError:
-            raise Transient(f"{_shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
+            raise Transient(f"{shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise failure(url, error) from error
         finally:
@@ -209,7 +216,7 @@ async def _read(response: httpx.Response) -> bytes:
 def failure(url: str, error: Exception) -> ModelError:
     """What a failure below HTTP means. The texts of `LocalProtocolError` are never shown: they quote headers,
     and with them the key."""
-    where, what = _shown(url), str(error) or type(error).__name__
+    where, what = shown(url), str(error) or type(error).__name__
     if isinstance(error, httpx.LocalProtocolError):
         return CellStopped(
             f"{where}: the request cannot be written as HTTP; look for odd characters in `headers` or key"
@@ -222,15 +229,15 @@ def failure(url: str, error: Exception) -> ModelError:
             "set SSL_CERT_FILE to the right authority's certificate and resume"
         )
     if isinstance(error, httpx.ConnectTimeout):
-        return Transient(f"{where}: no connection in time; is the server up?")
+        return Transient(f"{where}: no connection in time; is the server up?", unreached=True)
     if isinstance(error, httpx.ConnectError | httpx.PoolTimeout | httpx.ProxyError):
-        return Transient(f"{where}: no connection ({what})")
+        return Transient(f"{where}: no connection ({what})", unreached=True)
     if isinstance(error, httpx.DecodingError):
         return Transient(f"{where}: the reply could not be unpacked ({what})", billed=True)
     return Transient(f"{where}: the connection broke before the whole reply came ({what})", billed=True)
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """A URL as messages show it: without what may be secret (user, password, query)."""
     return re.sub(r"(?<=://)[^/@\s]*@", "", url).split("?", 1)[0]
 

@@ -19,7 +19,7 @@ def test_before_any_reply_four_characters_are_a_token_and_the_limit_is_expected(
 
 def test_replies_teach_the_characters_of_a_token_and_the_length_of_a_reply() -> None:
     charges = Charges()
-    for _ in range(5):
+    for _ in range(12):
         real = charges.real(call(), Usage(prompt=200, completion=20, calls=1))
         assert (real.input, real.output) == (200.0, 20.0)
     learnt = charges.of(call())

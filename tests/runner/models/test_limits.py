@@ -210,6 +210,38 @@ async def test_requests_of_a_day_are_counted_and_their_end_is_told() -> None:
         tasks.cancel_scope.cancel()
 
 
+@virtual
+async def test_a_call_counts_from_when_it_is_sent_not_from_when_it_was_let_through() -> None:
+    gate = Watched(10, limits={("requests", 60.0): 1, ("tokens", 60.0): 1000})
+    ticket = Ticket(0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(gate.serve)
+        async with gate.passing(ticket, Charge(10, 0)):
+            await anyio.sleep(2)  # a busy machine
+            gate.sent(ticket, gate.clock())
+            sent = anyio.current_time()
+        async with gate.passing(Ticket(1), Charge(10, 0)):
+            assert anyio.current_time() - sent >= 60
+        tasks.cancel_scope.cancel()
+
+
+@virtual
+async def test_room_is_held_back_for_calls_whose_real_usage_is_not_known_yet() -> None:
+    gate = Watched(10, limits={("tokens", 60.0): 1000})
+    unsure = Charge(300, 100, input_variance=0.0, output_variance=50.0**2)
+    first = Ticket(0)
+    async with gate.passing(first, unsure):
+        assert (
+            gate.limits.wait(gate.clock(), Charge(400, 100))[0] > 0.7
+        )  # 500 + 2.5 x 50 do not fit beside it
+        gate.settle(first, Charge(300, 90))
+        gate.limits._bounds[("tokens", 60.0)].pace = None
+        assert gate.limits.wait(gate.clock(), Charge(500, 100))[0] == 0
+    async with gate.passing(Ticket(1), unsure):
+        pass  # it failed: nothing more will be known of it
+    assert gate.limits._unknown == Charge()
+
+
 # -- limits that are told ----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "window",

@@ -95,7 +95,7 @@ async def test_an_endpoint_that_cannot_be_reached_is_left_alone_and_tried_again_
 
     def answer(call: Call) -> str:
         if dead:
-            raise Transient("no connection")
+            raise Transient("no connection", unreached=True)
         return "back"
 
     one, two = endpoint("one", answer, delay=0.1), endpoint("two", in_flight=4)
