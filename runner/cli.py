@@ -76,7 +76,7 @@ def main() -> None:
 def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool, no_wait: bool) -> None:
     """Run a job from the beginning, in a new folder."""
     from runner import library
-    from runner.batch.passage import Manner
+    from runner.batch.held import Manner
 
     how = {"progress": not quiet, "batching": Manner(wait=not no_wait)}
     _finish(_async(library.run, job, outputs=outputs, overrides=overrides, **how))
@@ -105,7 +105,7 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted, killed or stopped, or with more samples, tasks or trials."""
     from runner import library
-    from runner.batch.passage import Manner
+    from runner.batch.held import Manner
 
     how = {
         "overrides": overrides,

@@ -18,7 +18,7 @@ from anyio import to_thread
 from envs.base import WorldError
 from envs.data import cache_folder
 from runner import openfiles
-from runner.batch.passage import Hooks, Manner
+from runner.batch.held import Hooks, Manner
 from runner.batch.run import Batches, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost

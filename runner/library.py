@@ -20,8 +20,8 @@ from runner import registry
 from runner.analysis.figure2 import figure2
 from runner.analysis.table1 import table1
 from runner.batch.files import Imported, batched, read_results
+from runner.batch.held import Export, Manner
 from runner.batch.log import BatchLog
-from runner.batch.passage import Export, Manner
 from runner.batch.run import is_batched
 from runner.batch.shapes import shape_for
 from runner.budget import check_prices

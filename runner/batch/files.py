@@ -10,7 +10,8 @@ from pathlib import Path
 
 from runner.batch.api import Look, Result
 from runner.batch.log import Batch, BatchLog
-from runner.batch.passage import BatchPassage, Hooks, Manner, Outcome
+from runner.batch.passage import BatchPassage
+from runner.batch.reading import outcome
 from runner.batch.shapes import Shape, line_in, result_in
 from runner.errors import CellStopped, EpisodeFailed, RunError, Transient, Unsupported
 from runner.job import Job
@@ -92,7 +93,6 @@ def read_results(job: Job, log: BatchLog, ledger: Ledger, file: Path) -> Importe
     """Write the results in a file to the ledger. Lines may be of any shape and in any order, also of several
     exports; a file that breaks off (vLLM's run-batch was killed) gives what it has."""
     given = Imported()
-    readers: dict[str, BatchPassage] = {}
     answered: dict[str, set[str]] = {}
     failed: dict[str, list[tuple[str, str, bool]]] = {}
     for line in _lines(file):
@@ -113,20 +113,18 @@ def read_results(job: Job, log: BatchLog, ledger: Ledger, file: Path) -> Importe
         if request is None or not isinstance(model, HttpModel):
             given.unread += 1
             continue
-        if batch.model not in readers:
-            readers[batch.model] = reader(batch.model, batched(model), log, ledger)
         call = Call(request, n, None, scope, first)
-        outcome: Outcome = readers[batch.model].outcome(batch, result, call)
-        if isinstance(outcome, Reply):
-            ledger.write_reply(call, range(first, first + n), outcome)
+        got = outcome(batched(model), log, batch, result, call)
+        if isinstance(got, Reply):
+            ledger.write_reply(call, range(first, first + n), got)
             given.kept += 1
             answered[batch.nonce].add(result.key)
             continue
-        outcome.batch = batch.nonce
-        ledger.write_attempt(call, outcome, possible_cost=outcome.billed)
-        for_good = not isinstance(outcome, (Transient, Unsupported, CellStopped))
-        given.failed[str(outcome)] += 1
-        failed.setdefault(batch.nonce, []).append((result.key, str(outcome), for_good))
+        got.batch = batch.nonce
+        ledger.write_attempt(call, got, possible_cost=got.billed)
+        for_good = not isinstance(got, (Transient, Unsupported, CellStopped))
+        given.failed[str(got)] += 1
+        failed.setdefault(batch.nonce, []).append((result.key, str(got), for_good))
     if not answered:
         raise RunError(
             f"{file}: no line of it answers a request of this run; is it the results of its export?"
@@ -147,12 +145,6 @@ def read_results(job: Job, log: BatchLog, ledger: Ledger, file: Path) -> Importe
 def batched(model: HttpModel) -> HttpModel:
     """The same model in batch mode."""
     return model if model.mode == "batch" else model.model_copy(update={"mode": "batch"})
-
-
-def reader(name: str, model: HttpModel, log: BatchLog, ledger: Ledger) -> BatchPassage:
-    """A passage that only reads results."""
-    hooks = Hooks(lambda costs: 0, lambda costs: None, lambda cost, ended: None, lambda line: None)
-    return BatchPassage(name, model, log, ledger, hooks, Manner())
 
 
 def _lines(file: Path) -> Iterator[bytes]:

@@ -11,9 +11,10 @@ import anyio
 from runner.batch.anthropic import AnthropicBatches
 from runner.batch.api import Api
 from runner.batch.files import FileApi, FilePassage
+from runner.batch.held import Hooks, Manner
 from runner.batch.log import BatchLog
 from runner.batch.openai import OpenAIBatches
-from runner.batch.passage import BatchPassage, Hooks, Manner
+from runner.batch.passage import BatchPassage
 from runner.batch.rest import Rest
 from runner.batch.shapes import shape_for
 from runner.errors import BatchesOpen
@@ -60,10 +61,8 @@ class Batches:
         """Take up what earlier processes left; call it before the passages serve."""
         rest = Rest(scheduler, sampler)
         for passage in self.passages:
-            passage.rest = rest
-            passage.api = self._api(passage)
             rest.passages.append(passage)
-            for call in passage.recover():
+            for call in passage.take_up(rest, self._api(passage)):
                 sampler.restore(passage, call)
         self._rest = rest
 

@@ -29,7 +29,7 @@ ANTHROPIC_TRAPS = [
 
 SERVERS = {FakeOpenAIBatches: lambda: pure_answer, FakeAnthropicBatches: Chains}
 COT_SC = {"methods": CotSC(samples=21, until="all"), "limit": 60}
-FEWER = {**COT_SC, "methods": CotSC(samples=9, until="all")}
+FEWER = {**COT_SC, "methods": CotSC(samples=5, until="all")}
 REACT = {"methods": React(), "limit": 15}
 DIRECT = {}
 
@@ -77,7 +77,7 @@ async def test_cot_sc_by_message_batches_votes_as_in_direct_mode(traps, tmp_path
     kept = in_any_order if traps else dict
     direct = await directly(FakeAnthropicBatches, FEWER, tmp_path, model)
     assert [kept(row) for row in rows] == [kept(row) for row in direct]
-    assert len(rows) == 60 and server.answered == 60 * 9
+    assert len(rows) == 60 and server.answered == 60 * 5
 
 
 @pytest.mark.parametrize("traps", [(), ANTHROPIC_TRAPS], ids=["clean", "traps"])
