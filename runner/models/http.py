@@ -347,7 +347,7 @@ class HttpModel(Model):
         self._key = self._key or self._find_key()
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self._transport is None:
-            transport = HttpxTransport(connections=self.in_flight or self.default_in_flight)
+            transport = HttpxTransport()
             transport.route(self.url("/"))
             self._transport, self._own = transport, True
 

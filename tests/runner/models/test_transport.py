@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import CellStopped, JobError, Transient
 from runner.models.transport import HttpxTransport, is_local, proxy_for
-from runner.testing import Drip, Drop, FakeOpenAI, Hang
+from runner.testing import Delay, Drip, Drop, FakeOpenAI, Hang
 
 BODY = b'{"model": "m", "prompt": "p"}'
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -115,6 +115,28 @@ async def test_many_calls_at_once_never_queue_in_the_pool() -> None:
             release.set()
         await transport.close()
     assert server.peak == 300
+
+
+async def test_as_many_connections_are_kept_as_calls_were_in_flight_and_let_go_when_nobody_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeOpenAI(lambda body, k: Delay(0.2, "ok")) as server:
+        transport = HttpxTransport()
+
+        async def one() -> None:
+            await transport.send(f"{server.url}/completions", {}, BODY, 60)
+
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(150):
+                    tasks.start_soon(one)
+        assert server.connections <= 150 + 50, "kept, but for those the machine was too slow for"
+        _, lanes = transport.route(f"{server.url}/completions")
+        monkeypatch.setattr("runner.models.transport.KEEP_ALIVE", 0.05)
+        await anyio.sleep(0.1)
+        await one()
+        assert len(lanes._idle) == 1
+        await transport.close()
 
 
 async def test_cancelled_calls_leak_no_connection() -> None:
