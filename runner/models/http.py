@@ -31,7 +31,8 @@ from runner.models.base import Call, Model, Reply, Request, Usage, Window
 from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
 from runner.models.failures import LEFT_OUT, classify
 from runner.models.prices import listed
-from runner.models.providers import TABLE, Service, at, named, service_for, windows
+from runner.models.providers import TABLE, Service, at, named, service_for
+from runner.models.told import windows
 from runner.models.transport import HttpxTransport, Response, Transport, is_local
 
 SECRET = frozenset(
@@ -432,7 +433,7 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await self._transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
-        told = windows(response.headers, self.row, time.time())
+        told = windows(response.headers, self.row.told, time.time())
         try:
             return Answer(self.read(response, body, fixed), seconds, told)
         except ModelError as error:
