@@ -70,6 +70,7 @@ _MODEL = re.compile(
     r"|(unknown|invalid|no such) model|not a valid model|model .{0,80}(deprecated|decommissioned|retired)",
     re.I,
 )
+_NO_PROVIDER = re.compile(r"no endpoints? found.{0,60}parameters", re.I)
 _TOO_LARGE = re.compile(r"request too large", re.I)
 _PREFILL = re.compile(r"prefill|conversation must end with a user message|must end with a user", re.I)
 _REFUSED = re.compile(
@@ -144,6 +145,11 @@ def classify(
         return Filtered(text("the provider's filter refused the prompt", ""), status=status)
     if status in {401, 403} or (status == 400 and _KEY.search(said.all)):
         return stopped("the key was refused", "Check the key and what it may do, then resume.")
+    if status == 404 and _NO_PROVIDER.search(said.message):
+        return stopped(
+            "no provider behind it takes all that is asked for",
+            "Name another model, or let it drop what a provider does not take (`supports = {body = []}`), then resume.",
+        )
     if status in {404, 410}:
         return stopped("no such model or address", _CHECK)
     if 300 <= status < 400:

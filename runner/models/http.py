@@ -32,7 +32,8 @@ from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, loa
 from runner.models.failures import LEFT_OUT, classify
 from runner.models.native import usual_transport
 from runner.models.prices import listed
-from runner.models.providers import TABLE, Service, at, named, service_for, windows
+from runner.models.providers import TABLE, Service, at, named, service_for
+from runner.models.told import windows
 from runner.models.transport import Response, Transport, httpx_transport, is_local
 
 SECRET = frozenset(
@@ -353,7 +354,7 @@ class HttpModel(Model):
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self._transport is None and self.mode == "direct":
             make = usual_transport if self.transport == "native" else httpx_transport
-            self._transport, self._own = make(self.url("/"), self.in_flight or self.default_in_flight), True
+            self._transport, self._own = make(self.url("/")), True
 
     async def close(self) -> None:
         if self.endpoints:
@@ -436,7 +437,7 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await self._transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
-        told = windows(response.headers, self.row, time.time())
+        told = windows(response.headers, self.row.told, time.time())
         try:
             return Answer(self.read(response, body, fixed), seconds, told)
         except ModelError as error:

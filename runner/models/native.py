@@ -35,11 +35,11 @@ OWN_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables that name authorities to trust."""
 
 
-def usual_transport(url: str, connections: int) -> Transport:
+def usual_transport(url: str) -> Transport:
     """What calls to an address go through. Raises JobError for a proxy setting that cannot be used."""
     certified = url.startswith("https:") and any(os.environ.get(name) for name in OWN_CERTIFICATES)
     if certified or proxy_for(url)[1]:
-        return httpx_transport(url, connections)
+        return httpx_transport(url)
     return NativeTransport()
 
 

@@ -120,6 +120,11 @@ class OpenAI(HttpModel):
             body["n"] = min(call.n, self.row.n)
         if call.seed is not None and self.row.seed is not None and self.allows("seed"):
             body[self.row.seed] = call.seed & SEED_BITS
+        for name, value in self.row.body:
+            mine = body.get(name, {})
+            body[name] = (
+                {**value, **mine} if isinstance(value, dict) and isinstance(mine, dict) else mine or value
+            )
         return body, sent
 
     def _check(self, request: Request, fixed: Collection[str]) -> None:

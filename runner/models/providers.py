@@ -18,24 +18,10 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from runner.models.base import Counted, Window
-from runner.models.waits import clock_of, finite, moment
+from runner.models.told import DAY, MINUTE, Told, headers
 
 Fields: TypeAlias = tuple[tuple[str, Any], ...]
 """Body fields and their values."""
-MINUTE, DAY = 60.0, 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The headers in which a service tells one of its limits. `seconds` None: of a window whose length it does
-    not say, so that its `limit` says nothing, while what remains of it and when it is full again do."""
-
-    counted: Counted
-    seconds: float | None
-    limit: str
-    remaining: str
-    reset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +54,8 @@ class Service:
     """Models (by pattern) that refuse, or quietly ignore, parameters: those are not even tried."""
     completions: bool = True
     """Whether there are raw completions."""
+    body: Fields = ()
+    """Set in every body, beside what the job sets."""
 
     prefix: Literal["sent", "words"] = "sent"
     """How a last assistant turn is continued: it is sent, with the next two; or it is asked for in words."""
@@ -121,31 +109,21 @@ class Service:
         return prompt + (completion if self.counts_output else 0)
 
 
-def _named(prefix: str, suffix: str, *names: tuple[Counted, float | None, str]) -> tuple[Told, ...]:
-    return tuple(
-        Told(
-            counted,
-            seconds,
-            *(f"{prefix}{kind}{suffix}".format(name) for kind in ("limit", "remaining", "reset")),
-        )
-        for counted, seconds, name in names
-    )
-
-
-_OPENAI_TOLD = _named(
+_OPENAI_TOLD = headers(
     "x-ratelimit-", "-{}",
     ("requests", MINUTE, "requests"), ("tokens", MINUTE, "tokens"),
     ("tokens", MINUTE, "tokens_usage_based"), ("tokens", MINUTE, "project-tokens"),
+    refills=True,
 )  # fmt: skip
-_ANTHROPIC_TOLD = _named(
+_ANTHROPIC_TOLD = headers(
     "anthropic-ratelimit-{}-", "",
     ("requests", MINUTE, "requests"), ("tokens", MINUTE, "tokens"),
     ("input_tokens", MINUTE, "input-tokens"), ("output_tokens", MINUTE, "output-tokens"),
 )  # fmt: skip
 _GENERIC_TOLD = (
-    *_named("x-ratelimit-", "-{}", ("requests", MINUTE, "requests"), ("tokens", MINUTE, "tokens")),
-    *_named("x-ratelimit-", "", ("requests", None, "")),
-    *_named("ratelimit-", "", ("requests", None, "")),
+    *headers("x-ratelimit-", "-{}", ("requests", MINUTE, "requests"), ("tokens", MINUTE, "tokens")),
+    *headers("x-ratelimit-", "", ("requests", None, "")),
+    *headers("ratelimit-", "", ("requests", None, "")),
     *_ANTHROPIC_TOLD,
 )
 _PER_DAY = r"\bper[ -]?day\b|per_?day|\b[RT]PD\b|\bdaily\b"
@@ -196,7 +174,7 @@ _ROWS = (
         chat_logprobs=(),
         max_tokens="max_completion_tokens",
         completions=False,
-        told=_named("x-ratelimit-", "-{}", ("requests", DAY, "requests"), ("tokens", MINUTE, "tokens")),
+        told=headers("x-ratelimit-", "-{}", ("requests", DAY, "requests"), ("tokens", MINUTE, "tokens")),
         daily=_PER_DAY,
         counts_cached=False,
         caches_from=1024,  # [M]
@@ -221,7 +199,7 @@ _ROWS = (
                 "x-ratelimitbysize-limit-minute", "x-ratelimitbysize-remaining-minute",
                 "ratelimitbysize-reset",
             ),
-            *_named("x-ratelimit-", "-{}", ("requests", 1.0, "requests"), ("tokens", MINUTE, "tokens")),
+            *headers("x-ratelimit-", "-{}", ("requests", 1.0, "requests"), ("tokens", MINUTE, "tokens")),
         ),
         daily=_PER_DAY + r"|per month|monthly",
         prices="mistral",
@@ -232,7 +210,8 @@ _ROWS = (
         base_url="https://openrouter.ai/api/v1",
         key_env="OPENROUTER_API_KEY",
         n=1,  # passed on only where the provider behind it allows it
-        told=_named("x-ratelimit-", "", ("requests", None, "")),
+        body=(("provider", {"require_parameters": True}),),  # [M] else a provider may drop some quietly
+        told=headers("x-ratelimit-", "", ("requests", None, "")),
         daily=_PER_DAY,
         prices="openrouter",
     ),
@@ -282,7 +261,7 @@ _ROWS = (
         base_url="https://api.fireworks.ai/inference/v1",
         key_env="FIREWORKS_API_KEY",
         chat_logprobs=(("logprobs", 1),),
-        told=_named(
+        told=headers(
             "x-ratelimit-", "-{}",
             ("requests", MINUTE, "requests"),
             ("input_tokens", MINUTE, "tokens-prompt"), ("output_tokens", MINUTE, "tokens-generated"),
@@ -382,36 +361,3 @@ def _plain(row: Service) -> dict[str, Any]:
 @cache
 def _checked() -> TypeAdapter[Service]:
     return TypeAdapter(Service)
-
-
-def windows(headers: Mapping[str, str], row: Service, now: float) -> tuple[Window, ...]:
-    """What a reply's headers say of the service's limits, `now` in epoch seconds. Total: never raises.
-
-    Resets are read in every form: seconds, Go's durations, RFC 3339, epoch seconds or milliseconds, HTTP dates,
-    against the reply's own `Date`. What is negative, 0 (a limit, a reset), or no number is unknown; a window of
-    which nothing is known is left out.
-    """
-    if not row.told:
-        return ()
-    low = {str(name).lower(): str(value).strip() for name, value in headers.items()}
-    clock = clock_of(low, now)
-    found = []
-    for told in row.told:
-        limit = finite(low.get(told.limit, "")) or None
-        remaining = finite(low.get(told.remaining, ""))
-        if limit is None and told.limit in low:
-            continue  # -1, 0: it says that it does not know
-        if told.seconds is None:
-            limit = None
-        if limit is None and remaining is None:
-            continue
-        found.append(
-            Window(
-                counted=told.counted,
-                seconds=told.seconds or MINUTE,
-                limit=limit,
-                remaining=remaining,
-                reset=(moment(low.get(told.reset, ""), clock) or None) if told.reset else None,
-            )
-        )
-    return tuple(found)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,40 +56,51 @@ class Transport(Protocol):
         ...
 
 
-def httpx_transport(url: str, connections: int) -> HttpxTransport:
+def httpx_transport(url: str) -> HttpxTransport:
     """Calls to an address by httpx. Raises JobError for a proxy setting that cannot be used."""
-    transport = HttpxTransport(connections=connections)
+    transport = HttpxTransport()
     transport.route(url)
     return transport
 
 
 class _Lanes:
-    """Idle one-connection transports to one place (directly or by one proxy), and how to make more."""
+    """Idle one-connection transports to one place (directly or by one proxy), and how to make more.
 
-    def __init__(self, proxy: str, keep: int) -> None:
+    A new one is made where none is idle, so that there are never more than calls were in flight at once. Those that
+    nobody needed for KEEP_ALIVE hold a connection that is as good as closed: they are let go.
+    """
+
+    def __init__(self, proxy: str, keep: int | None) -> None:
         self._proxy = proxy
         self._keep = keep
         self._context = httpx.create_ssl_context()
-        self._idle: list[httpx.AsyncBaseTransport] = [self._new()]  # made now: a wrong proxy shows at once
+        self._idle: deque[tuple[float, httpx.AsyncBaseTransport]] = deque()  # the longest unused first
+        self._idle.append((time.monotonic(), self._new()))  # made now: a wrong proxy shows at once
 
     def _new(self) -> httpx.AsyncBaseTransport:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE)
         return httpx.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=self._proxy or None)
 
     def take(self) -> httpx.AsyncBaseTransport:
-        return self._idle.pop() if self._idle else self._new()
+        return self._idle.pop()[1] if self._idle else self._new()
 
     async def give_back(self, lane: httpx.AsyncBaseTransport, *, good: bool) -> None:
         """Keep a lane whose call ended well; close any other, as nobody knows what is still in it."""
-        if good and len(self._idle) < self._keep:
-            self._idle.append(lane)
+        now = time.monotonic()
+        old = []
+        if good and (self._keep is None or len(self._idle) < self._keep):
+            self._idle.append((now, lane))
         else:
-            with anyio.CancelScope(shield=True):
-                await lane.aclose()
+            old.append(lane)
+        while self._idle and now - self._idle[0][0] > KEEP_ALIVE:
+            old.append(self._idle.popleft()[1])
+        with anyio.CancelScope(shield=True):
+            for each in old:
+                await each.aclose()
 
     async def close(self) -> None:
         while self._idle:
-            await self._idle.pop().aclose()
+            await self._idle.pop()[1].aclose()
 
 
 class _Given(_Lanes):
@@ -107,16 +120,16 @@ class _Given(_Lanes):
 
 
 class HttpxTransport:
-    """The default transport, over httpx.
+    """A transport over httpx: for proxies, for certificates of one's own, and for tests.
 
-    `connections` is how many idle connections are kept: as many as the gate lets through. `transport` takes
-    the place of the connections (tests give `httpx.MockTransport`). Proxies come from HTTPS_PROXY, HTTP_PROXY and
-    ALL_PROXY, except for hosts in NO_PROXY and for this machine.
+    `connections` is how many idle connections are kept at most; unset: as many as calls were in flight at once of
+    late, which the gate bounds. `transport` takes the place of the connections (tests give `httpx.MockTransport`).
+    Proxies come from HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, except for hosts in NO_PROXY and for this machine.
     """
 
     def __init__(
         self,
-        connections: int = 64,
+        connections: int | None = None,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,

@@ -23,8 +23,8 @@ def retry_after(headers: Mapping[str, str], body: bytes, now: float) -> float | 
     """Seconds that a reply asks to wait, or None. Never raises, never negative.
 
     Looked at in turn: `retry-after-ms`; `retry-after` (seconds or a date); RetryInfo or "try again in 5.289s"
-    in the body; the reset header of a dimension of which nothing remains. Dates are read against the reply's
-    own `Date`, so that clocks may differ. A negative limit means "unknown" (openai-dotnet#838).
+    in the body; the reset header of a dimension of which nothing remains, or that is "rejected". Dates are read
+    against the reply's own `Date`, so that clocks may differ. A negative limit means "unknown" (openai-dotnet#838).
     """
     low = lowered(headers)
     clock = clock_of(low, now)
@@ -62,6 +62,12 @@ def _exhausted(low: Mapping[str, str], clock: float) -> Iterator[float | None]:
         if not reset and "bysize" in name:
             reset = low.get("ratelimitbysize-reset", "")
         yield moment(reset, clock) or None
+    for (
+        name,
+        value,
+    ) in low.items():  # plans whose limits have no numbers (anthropic-ratelimit-unified-5h-status)
+        if name.endswith("-status") and value.lower() in {"rejected", "exceeded"} and "ratelimit" in name:
+            yield moment(low.get(name.removesuffix("status") + "reset", ""), clock) or None
     if not any("remaining" in name for name in low):
         for name in ("ratelimit-reset", "x-ratelimit-reset"):
             yield moment(low.get(name, ""), clock) or None

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.errors import (
@@ -222,6 +222,24 @@ def http_date(at: float) -> str:
         ({"x-ratelimitbysize-remaining-minute": "0", "ratelimitbysize-reset": "21"}, b"", 21.0),
         ({"X-RateLimit-Reset": str(int(NOW + 40))}, b"", 40.0),
         ({"X-RateLimit-Reset": str(int((NOW + 40) * 1000))}, b"", 40.0),
+        (
+            {
+                "anthropic-ratelimit-unified-status": "rejected",
+                "anthropic-ratelimit-unified-reset": str(int(NOW + 1800)),
+                "anthropic-ratelimit-unified-7d-status": "allowed",
+                "anthropic-ratelimit-unified-7d-reset": str(int(NOW + 80000)),
+            },
+            b"",
+            1800.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-unified-status": "allowed",
+                "anthropic-ratelimit-unified-reset": str(int(NOW + 1800)),
+            },
+            b"",
+            None,
+        ),
         ({}, b"", None),
     ],
 )
@@ -238,6 +256,9 @@ NAMES = st.sampled_from(
 )
 
 
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # its tables of letters are made on first use
 @given(st.dictionaries(NAMES, TEXTS), st.binary(max_size=200), st.floats(0, 4e9))
 def test_no_header_makes_it_raise_or_wait_for_ever(headers: dict[str, str], body: bytes, now: float) -> None:
     found = retry_after(headers, body, now)

@@ -113,6 +113,64 @@ def test_no_minute_holds_more_than_any_limit_and_the_oldest_goes_first(
         assert gate.fullest(lambda _: 1.0) <= rate
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 500),  # tokens in
+            st.integers(0, 500),  # tokens out, as thought
+            st.floats(0, 1),  # share of those that came
+            st.sampled_from(["answered", "failed", "never sent", "refused"]),
+            st.floats(0, 100),  # takes
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from([60.0, 600.0, 10_000.0, 30_000.0]),
+    st.integers(1000, 4000),
+)
+def test_whatever_becomes_of_calls_no_minute_really_holds_more_than_the_limits(
+    calls: list[tuple[int, int, float, str, float]], rate: float, tokens: int
+) -> None:
+    """What was never sent leaves no trace; a failed or refused call counts as it was thought of; an answered one as
+    it was."""
+    real: list[tuple[float, Charge]] = []
+
+    async def one(gate: Watched, age: int, call: tuple[int, int, float, str, float]) -> None:
+        tin, tout, share, becomes, takes = call
+        ticket = Ticket(age)
+        async with gate.passing(ticket, Charge(tin, tout)):
+            sent = gate.clock()
+            if becomes == "never sent":
+                gate.refund(ticket)
+                return
+            gate.sent(ticket, sent)
+            await anyio.sleep(takes)
+            if becomes == "answered":
+                gate.settle(ticket, Charge(tin, tout * share))
+                real.append((sent, Charge(tin, tout * share)))
+            else:
+                if becomes == "refused":
+                    gate.limits.refund(ticket.taken, gate.clock(), guessed_only=True)  # type: ignore[arg-type]
+                real.append((sent, Charge(tin, tout)))
+
+    async def main() -> Watched:
+        gate = Watched(1000, rate, limits={("tokens", 60.0): tokens})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.serve)
+            async with anyio.create_task_group() as inner:
+                for age, call in enumerate(calls):
+                    inner.start_soon(one, gate, age, call)
+            tasks.cancel_scope.cancel()
+        assert gate.limits._unknown == Charge()
+        return gate
+
+    gate = run(main)
+    gate.log = sorted(real, key=lambda each: each[0])
+    assert gate.fullest(both) <= tokens + 1e-6
+    assert gate.fullest(lambda _: 1.0) <= rate
+
+
 @functools.cache
 def saturated(
     rate: float, tokens: float, large: int, minutes: float = 2

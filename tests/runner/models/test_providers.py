@@ -19,7 +19,8 @@ from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.anthropic import Anthropic
 from runner.models.base import Call, Params, Request, Text, Turn, Usage, Window
 from runner.models.openai import OpenAI
-from runner.models.providers import DAY, GENERIC, TABLE, at, service_for, windows
+from runner.models.providers import GENERIC, TABLE, at, service_for
+from runner.models.told import DAY, windows
 from runner.models.transport import HttpxTransport
 from runner.testing import completion
 
@@ -127,6 +128,17 @@ async def test_every_row_shapes_what_is_sent(
     assert row.chat_logprobs or "logprobs" not in body
     assert (reply.sent["temperature"], reply.sent["max_tokens"]) == (0.7, 9)
     assert len(reply.choices) == 1, "the sampler tops up"
+
+
+def test_fields_of_a_services_own_stand_in_every_body_and_the_job_may_add_to_them() -> None:
+    call = Call(request())
+    plain = OpenAI(model="m", service="openrouter").body(call)
+    assert plain[0]["provider"] == {"require_parameters": True}
+    assert "provider" not in plain[1]
+    more = OpenAI(model="m", service="openrouter", extra_body={"provider": {"order": ["a"]}}).body(call)
+    assert more[0]["provider"] == {"require_parameters": True, "order": ["a"]}
+    quiet = OpenAI(model="m", service="openrouter", supports={"body": []}).body(call)
+    assert "provider" not in quiet[0]
 
 
 @pytest.mark.parametrize(
@@ -398,6 +410,62 @@ def rfc3339(at: float) -> str:
             {"x-ratelimit-limit-tokens_usage_based": "9", "x-ratelimit-limit-project-tokens": "8"},
             [Window("tokens", 60, 9), Window("tokens", 60, 8)],
         ),
+        (  # an account's requests may be a day's: one of 200 comes back in 7m12s
+            "openai",
+            {
+                "x-ratelimit-limit-requests": "200", "x-ratelimit-remaining-requests": "199",
+                "x-ratelimit-reset-requests": "7m12s",
+            },
+            [Window("requests", DAY, 200, 199, 432)],
+        ),
+        (
+            "openai",
+            {
+                "x-ratelimit-limit-requests": "10000", "x-ratelimit-remaining-requests": "9998",
+                "x-ratelimit-reset-requests": "17.28s",
+            },
+            [Window("requests", DAY, 10000, 9998, 17.28)],
+        ),
+        (
+            "openai",
+            {
+                "x-ratelimit-limit-requests": "10000", "x-ratelimit-remaining-requests": "9999",
+                "x-ratelimit-reset-requests": "6ms",
+            },
+            [Window("requests", 60, 10000, 9999, 0.006)],
+        ),
+        (  # as in OpenAI's own example: it fits no window
+            "openai",
+            {
+                "x-ratelimit-limit-tokens": "150000", "x-ratelimit-remaining-tokens": "149984",
+                "x-ratelimit-reset-tokens": "6m0s",
+            },
+            [Window("tokens", 60, 150000, 149984, 360)],
+        ),
+        (
+            "openai",
+            {
+                "x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "1h0m0s",
+            },
+            [Window("requests", 3600, 60, 0, 3600)],
+        ),
+        (  # a window with a fixed end: 8.64 s of it are left, which is no day's
+            "generic",
+            {
+                "x-ratelimit-limit-requests": "10000", "x-ratelimit-remaining-requests": "9999",
+                "x-ratelimit-reset-requests": "8.64",
+            },
+            [Window("requests", 60, 10000, 9999, 8.64)],
+        ),
+        (
+            "generic",
+            {
+                "x-ratelimit-limit-requests": "14400", "x-ratelimit-remaining-requests": "14370",
+                "x-ratelimit-reset-requests": "2m59.56s",
+            },
+            [Window("requests", DAY, 14400, 14370, pytest.approx(179.56))],
+        ),
         (
             "azure",
             {
@@ -490,7 +558,7 @@ def rfc3339(at: float) -> str:
     ],
 )  # fmt: skip
 def test_what_each_services_headers_say(service: str, headers: dict[str, str], expected: Any) -> None:
-    assert list(windows(headers, TABLE[service], NOW)) == expected
+    assert list(windows(headers, TABLE[service].told, NOW)) == expected
 
 
 NAMES = st.sampled_from(
@@ -513,7 +581,7 @@ VALUES = st.text(max_size=30) | st.sampled_from(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(NAMES, VALUES), st.sampled_from(sorted(TABLE)), st.floats(0, 4e9))
 def test_no_header_makes_it_raise(headers: dict[str, str], service: str, now: float) -> None:
-    for window in windows(headers, TABLE[service], now):
+    for window in windows(headers, TABLE[service].told, now):
         assert window.seconds > 0
         assert window.limit is None or window.limit > 0
         assert window.remaining is None or window.remaining >= 0

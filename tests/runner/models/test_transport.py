@@ -13,7 +13,7 @@ import pytest
 from runner.errors import CellStopped, JobError, Transient
 from runner.models.native import NativeTransport, usual_transport
 from runner.models.transport import HttpxTransport, Transport, is_local, proxy_for
-from runner.testing import Drip, Drop, FakeOpenAI, Hang
+from runner.testing import Delay, Drip, Drop, FakeOpenAI, Hang
 
 BODY = b'{"model": "m", "prompt": "p"}'
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -127,6 +127,28 @@ async def test_many_calls_at_once_never_queue_in_the_pool(make: Make) -> None:
             release.set()
         await transport.close()
     assert server.peak == 300
+
+
+async def test_as_many_connections_are_kept_as_calls_were_in_flight_and_let_go_when_nobody_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeOpenAI(lambda body, k: Delay(0.2, "ok")) as server:
+        transport = HttpxTransport()
+
+        async def one() -> None:
+            await transport.send(f"{server.url}/completions", {}, BODY, 60)
+
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(150):
+                    tasks.start_soon(one)
+        assert server.connections <= 150 + 50, "kept, but for those the machine was too slow for"
+        _, lanes = transport.route(f"{server.url}/completions")
+        monkeypatch.setattr("runner.models.transport.KEEP_ALIVE", 0.05)
+        await anyio.sleep(0.1)
+        await one()
+        assert len(lanes._idle) == 1
+        await transport.close()
 
 
 async def test_cancelled_calls_leak_no_connection(make: Make) -> None:
@@ -283,7 +305,7 @@ async def test_a_redirect_is_a_response(make: Make) -> None:
 def test_what_the_native_transport_cannot_be_told_is_left_to_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
-    assert isinstance(usual_transport("https://api.example.com/v1", 4), NativeTransport)
+    assert isinstance(usual_transport("https://api.example.com/v1"), NativeTransport)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    assert isinstance(usual_transport("https://api.example.com/v1", 4), HttpxTransport)
-    assert isinstance(usual_transport("http://127.0.0.1:8000/v1", 4), NativeTransport)
+    assert isinstance(usual_transport("https://api.example.com/v1"), HttpxTransport)
+    assert isinstance(usual_transport("http://127.0.0.1:8000/v1"), NativeTransport)
