@@ -47,7 +47,7 @@ class Anthropic(HttpModel):
     max_n: Literal[1] = Field(1, description="One draw a call: the API has no n.")
 
     def auth(self) -> dict[str, str]:
-        key = {"x-api-key": self._key} if self._key else {}
+        key = {"x-api-key": self.wire.key} if self.wire.key else {}
         return {**key, "anthropic-version": VERSION}
 
     def prepare(self, call: Call) -> Prepared:

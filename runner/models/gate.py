@@ -13,7 +13,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from time import time
 
@@ -22,7 +21,7 @@ from aiolimiter import AsyncLimiter
 
 from runner.models.base import Window
 from runner.models.limits import Charge, Key, Limits, limiter
-from runner.models.queue import Queue, Ticket
+from runner.models.queue import Passing, Queue, Ticket
 
 TICK = 1e-4
 """Seconds. Shorter waits are rounded up: timers are no finer, and paces catch up."""
@@ -125,7 +124,7 @@ class Gate:
         """See `Queue.lend`."""
         self.queue.lend(ticket, priority)
 
-    def passing(self, ticket: Ticket, charge: Charge | None = None) -> AbstractAsyncContextManager[float]:
+    def passing(self, ticket: Ticket, charge: Charge | None = None) -> Passing:
         """See `Queue.passing`."""
         return self.queue.passing(ticket, charge)
 
@@ -307,4 +306,4 @@ class Gate:
         self.begun += 1
         if self._probing:
             self._probe, self._probe_at = ticket, self.clock()
-        ticket.granted.set()
+        ticket.grant()

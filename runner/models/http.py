@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -20,7 +21,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PrivateAttr,
     field_validator,
     model_validator,
 )
@@ -106,6 +106,25 @@ def _addresses(endpoints: Any) -> list[str]:
     return [address if isinstance(address, str) else "" for address in found]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Wire:
+    """What an open model holds. (Not in pydantic's private attributes: those cost microseconds at each look.)"""
+
+    transport: Transport | None = None
+    own: bool = False
+    """Whether the transport is this model's to close."""
+    key: str = dataclasses.field(default="", repr=False)
+    refused: set[str] = dataclasses.field(default_factory=set)
+    """Parameters that are left out."""
+    lines: list[tuple[Model, float]] = dataclasses.field(default_factory=list)
+    apart: bool = False
+    """Another endpoint has the same address: names tell them apart by their keys' variables."""
+    limit_field: str = ""
+    """The token limit's field, where the usual one was refused."""
+    headers: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    urls: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
 class HttpModel(Model):
     """Base of models behind an HTTP API. `open` before the first call, `close` after the last.
 
@@ -159,13 +178,10 @@ class HttpModel(Model):
     optional: ClassVar[Mapping[str, str]] = {}
     """Parameters that a call can do without, with the body field that carries each."""
 
-    _transport: Transport | None = PrivateAttr(None)
-    _own: bool = PrivateAttr(False)
-    _key: str = PrivateAttr("")
-    _apart: bool = PrivateAttr(False)
-    _refused: set[str] = PrivateAttr(default_factory=set)
-    _row: Service | None = PrivateAttr(None)
-    _lines: list[tuple[Model, float]] = PrivateAttr(default_factory=list)
+    @cached_property
+    def wire(self) -> Wire:
+        """What it holds once it is open."""
+        return Wire()
 
     own_service: ClassVar[str] = ""
     """Whose manners such a model has wherever it is, if the job does not name another's."""
@@ -224,19 +240,17 @@ class HttpModel(Model):
 
     @model_validator(mode="after")
     def _has_such_cells(self) -> Self:
-        self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
+        _ = self.row
         if self.mode == "batch" and not self.batches:
             raise ValueError(f"mode 'batch': provider {self.provider!r} has no batches")
         if self.mode == "batch" and self.endpoints:
             raise ValueError("mode 'batch' takes one base_url, no endpoints: a batch lives at one place")
         return self
 
-    @property
+    @cached_property
     def row(self) -> Service:
         """What the service supports, renames, refuses and charges (see providers.py)."""
-        if self._row is None:  # made without being validated
-            self._row = service_for(self.service or self.own_service, self.base_url, self.supports)
-        return self._row
+        return service_for(self.service or self.own_service, self.base_url, self.supports)
 
     @property
     def charges_max_tokens(self) -> bool:
@@ -279,10 +293,10 @@ class HttpModel(Model):
             return self.model
         return f"{self.model} {orjson.dumps(self.extra_body, option=orjson.OPT_SORT_KEYS).decode()}"
 
-    @property
+    @cached_property
     def endpoint(self) -> str:
         """What answers, as rows show it: its address, and its key's variable where several share that."""
-        return f"{self.address} ({self.key_env})" if self._apart else self.address
+        return f"{self.address} ({self.key_env})" if self.wire.apart else self.address
 
     @property
     def address(self) -> str:
@@ -296,7 +310,7 @@ class HttpModel(Model):
     def where(self) -> str:
         """What messages call this model."""
         key = ""
-        if self.key_env and self._key:
+        if self.key_env and self.wire.key:
             key = f", key from {self.key_env}"
         elif self.key_env and "key_env" in self.model_fields_set:
             key = f", without a key as {self.key_env} is not set"
@@ -304,24 +318,25 @@ class HttpModel(Model):
 
     def use(self, transport: Transport) -> None:
         """Send through `transport`: a test's, or one that several models share. Its maker closes it."""
-        self._transport, self._own = transport, False
-        self._lines.clear()
+        self.wire.transport, self.wire.own = transport, False
+        self.wire.lines.clear()
 
     def use_key(self, key: str) -> None:
         """Send `key` instead of the environment's."""
-        self._key = key
-        self._lines.clear()
+        self.wire.key = key
+        self.wire.headers = {}
+        self.wire.lines.clear()
 
     def lines(self) -> Sequence[tuple[Model, float]]:
         if not self.endpoints:
             return [(self, 1.0)]
-        if not self._lines:
+        if not self.wire.lines:
             lines = [self._at(endpoint) for endpoint in self.endpoints]
             shared = Counter(line.address for line in lines)
             for line in lines:
-                line._apart = shared[line.address] > 1 and bool(line.key_env)
-            self._lines = [(line, each.weight) for line, each in zip(lines, self.endpoints, strict=True)]
-        return self._lines
+                line.wire.apart = shared[line.address] > 1 and bool(line.key_env)
+            self.wire.lines = [(line, each.weight) for line, each in zip(lines, self.endpoints, strict=True)]
+        return self.wire.lines
 
     def _at(self, endpoint: Endpoint) -> HttpModel:
         """The same model at one endpoint. A key that is this address's own stays here."""
@@ -338,10 +353,10 @@ class HttpModel(Model):
         if endpoint.key_env is not None:
             settings["key_env"] = endpoint.key_env
         line = type(self).model_validate(settings)
-        if self._transport is not None:
-            line.use(self._transport)
-        if self._key:
-            line.use_key(self._key)
+        if self.wire.transport is not None:
+            line.use(self.wire.transport)
+        if self.wire.key:
+            line.use_key(self.wire.key)
         return line
 
     async def open(self, cache: Path) -> None:
@@ -350,11 +365,12 @@ class HttpModel(Model):
             for line, _ in self.lines():
                 await line.open(cache)
             return
-        self._key = self._key or self._find_key()
+        self.wire.key = self.wire.key or self._find_key()
+        self.wire.headers = {}
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
-        if self._transport is None and self.mode == "direct":
+        if self.wire.transport is None and self.mode == "direct":
             make = usual_transport if self.transport == "native" else httpx_transport
-            self._transport, self._own = make(self.url("/")), True
+            self.wire.transport, self.wire.own = make(self.url("/")), True
 
     async def close(self) -> None:
         if self.endpoints:
@@ -362,9 +378,9 @@ class HttpModel(Model):
                 for line, _ in self.lines():
                     stack.push_async_callback(line.close)
             return
-        transport, own = self._transport, self._own
+        transport, own = self.wire.transport, self.wire.own
         if own:
-            self._transport = None
+            self.wire.transport = None
         if own and transport is not None:
             await transport.close()
 
@@ -387,7 +403,7 @@ class HttpModel(Model):
 
     def auth(self) -> dict[str, str]:
         """The headers that carry the key."""
-        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+        return {"authorization": f"Bearer {self.wire.key}"} if self.wire.key else {}
 
     def own_headers(self) -> dict[str, str]:
         """What every request carries: the key, and the job's own headers."""
@@ -400,8 +416,11 @@ class HttpModel(Model):
 
     def url(self, path: str) -> str:
         """The address of a path below the base URL."""
-        base, _, query = self.base_url.partition("?")
-        return f"{base.rstrip('/')}{path}{'?' + query if query else ''}"
+        known = self.wire.urls
+        if path not in known:
+            base, _, query = self.base_url.partition("?")
+            known[path] = f"{base.rstrip('/')}{path}{'?' + query if query else ''}"
+        return known[path]
 
     def prepare(self, call: Call) -> Prepared:
         """What to send for a call. Raises `Unsupported` for a parameter that the service is known to refuse (once
@@ -431,11 +450,15 @@ class HttpModel(Model):
         `fixed` names the fields that the job asks for in so many words: those are never left out. Raises
         what `classify` makes of a failure, also of one inside a 200 (OpenRouter), with its `windows` set.
         """
-        if self._transport is None:
+        wire = self.wire
+        if wire.transport is None:
             raise RuntimeError(f"{self.where}: call open() first")
-        headers = {"content-type": "application/json", "accept": "application/json", **self.own_headers()}
+        headers = wire.headers
+        if not headers:
+            json = {"content-type": "application/json", "accept": "application/json"}
+            headers = wire.headers = {**json, **self.own_headers()}
         began = time.monotonic()
-        response = await self._transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
+        response = await wire.transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
         told = windows(response.headers, self.row.told, time.time())
         try:
@@ -456,7 +479,7 @@ class HttpModel(Model):
                 said,
                 time.time(),
                 where=self.where,
-                secret=self._key,
+                secret=self.wire.key,
                 daily=self.row.daily,
                 asked=body.keys(),
             )
@@ -496,7 +519,7 @@ class HttpModel(Model):
                 return False
         elif self.field_of(parameter) not in body:
             return False
-        self._refused.add(parameter)
+        self.wire.refused.add(parameter)
         return True
 
     def field_of(self, parameter: str) -> str | None:
@@ -505,20 +528,20 @@ class HttpModel(Model):
 
     def allows(self, parameter: str) -> bool:
         """Whether the server has not refused `parameter` yet."""
-        return parameter not in self._refused
+        return parameter not in self.wire.refused
 
     def leave_out(self, asked: Collection[str], fixed: Collection[str] = ()) -> None:
         """Leave out, of the optional parameters that a call asks for, one that the service is known not to take
         for this model. Raises `Unsupported` for it, as if the server had said so: once each, so that what a
         run does not get is told in the same way wherever it is found out."""
-        lacking = self.lacking & set(asked) - self._refused - set(fixed)
+        lacking = self.lacking & set(asked) - self.wire.refused - set(fixed)
         for parameter in sorted(lacking):
-            self._refused.add(parameter)
+            self.wire.refused.add(parameter)
             raise Unsupported(
                 f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,
             )
 
-    @property
+    @cached_property
     def lacking(self) -> frozenset[str]:
         return self.row.lacks(self.model)

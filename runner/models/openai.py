@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import orjson
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
@@ -58,8 +59,6 @@ class OpenAI(HttpModel):
     max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
         "auto", description="Body field that carries max_tokens in chat; auto: what the server takes."
     )
-
-    _limit_field: str = PrivateAttr("")
 
     def prepare(self, call: Call) -> Prepared:
         request = call.request
@@ -143,11 +142,11 @@ class OpenAI(HttpModel):
                 f"to {high:g}. Correct it in the job (or set supports = {{temperatures = [..., ...]}}), then resume."
             )
 
-    @property
+    @cached_property
     def lacking(self) -> frozenset[str]:
         chat = self.api == "chat"
         none = not (self.row.chat_logprobs if chat else self.row.raw_logprobs)
-        return super().lacking | ({"logprobs"} if none else set())
+        return self.row.lacks(self.model) | ({"logprobs"} if none else set())
 
     def _logprobs_fields(self, completion: bool) -> dict[str, Any]:
         return dict(self.row.raw_logprobs if completion else self.row.chat_logprobs)
@@ -171,8 +170,8 @@ class OpenAI(HttpModel):
 
     def _limit(self) -> str:
         """The chat field for the token limit: the one that was not refused, the job's, or the service's."""
-        if self._limit_field:
-            return self._limit_field
+        if self.wire.limit_field:
+            return self.wire.limit_field
         if self.max_tokens_field != "auto":
             return self.max_tokens_field
         return self.row.max_tokens
@@ -184,9 +183,9 @@ class OpenAI(HttpModel):
             return super().adapt(parameter, body)
         if self.max_tokens_field != "auto" or "messages" not in body or parameter not in body:
             return False
-        if self._limit_field == parameter:  # the other one was refused before
+        if self.wire.limit_field == parameter:  # the other one was refused before
             return False
-        self._limit_field = other[parameter]
+        self.wire.limit_field = other[parameter]
         return True
 
     def _choices(self, data: Mapping[str, Any], request: Request, prefix: str = "") -> list[Choice]:
@@ -199,7 +198,7 @@ class OpenAI(HttpModel):
         if not good and raw:
             within = raw[0].get("error")
             body = orjson.dumps({"error": within or {"message": f"ended by {raw[0]['finish_reason']!r}"}})
-            error = classify(status_within(within), {}, body, 0.0, where=self.where, secret=self._key)
+            error = classify(status_within(within), {}, body, 0.0, where=self.where, secret=self.wire.key)
             error.billed = True
             if isinstance(error, Unsupported):  # it was answered all the same: nothing is left out for that
                 error = Transient(str(error), billed=True, status=200)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import anyio
 
 from runner.models.limits import Charge, Taken
 
@@ -18,25 +15,34 @@ if TYPE_CHECKING:
     from runner.models.gate import Gate
 
 
+NOTHING = Charge()
+
+
 def loop_time() -> float:
     """The event loop's clock. (anyio's needs a task, and timers have none.)"""
     return asyncio.get_running_loop().time()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Ticket:
     """A place in the queue. `priority` is an episode's plan order: smaller goes first. It may be lowered
     while the ticket waits (an older episode came to need the same draw)."""
 
     priority: int
-    granted: anyio.Event = field(default_factory=anyio.Event)
+    granted: asyncio.Event | None = None
+    """Set when it is let through; only there while somebody waits for it."""
     queued: bool = False
     flying: bool = False
-    charge: Charge = field(default_factory=Charge)
+    charge: Charge = NOTHING
     gate: Gate | None = None
     """The gate that let it through last; None if nobody will make the call."""
     taken: Taken | None = None
     """What it was charged with at that gate."""
+
+    def grant(self) -> None:
+        """It need not wait any longer."""
+        if self.granted is not None:
+            self.granted.set()
 
 
 class Queue:
@@ -60,28 +66,23 @@ class Queue:
                 if self.oldest() is ticket:
                     self.pump()
 
-    @asynccontextmanager
-    async def passing(self, ticket: Ticket, charge: Charge | None = None) -> AsyncIterator[float]:
+    def passing(self, ticket: Ticket, charge: Charge | None = None) -> Passing:
         """Wait for a place at a gate, hold it inside the block; yields the seconds waited. `ticket.gate` tells
         which gate it is, and None that the queue was shut."""
-        began = self.clock()
-        ticket.charge = charge or Charge()
-        ticket.queued, ticket.granted, ticket.gate = True, anyio.Event(), None
+        return Passing(self, ticket, charge or NOTHING)
+
+    def enter(self, ticket: Ticket, charge: Charge) -> None:
+        """Stand in the queue, and go at once where there is room."""
+        ticket.charge = charge
+        ticket.queued, ticket.gate = True, None
         self.waiting += 1
         heapq.heappush(self._heap, (ticket.priority, next(self._order), ticket))
         if self._shut:
             self.shut()
         elif self.oldest() is ticket:
             self.pump()
-        entered = False
-        try:
-            await ticket.granted.wait()
-            entered = True
-            yield self.clock() - began
-        finally:
-            self._leave(ticket, entered)
 
-    def _leave(self, ticket: Ticket, entered: bool) -> None:
+    def leave(self, ticket: Ticket, entered: bool) -> None:
         if ticket.queued:
             first = self.oldest() is ticket
             self._unqueue(ticket)
@@ -128,5 +129,33 @@ class Queue:
         for _, _, ticket in self._heap:
             if ticket.queued:
                 self._unqueue(ticket)
-                ticket.granted.set()
+                ticket.grant()
         self._heap.clear()
+
+
+class Passing:
+    """One passage of a ticket through a gate: the block in which it holds its place."""
+
+    __slots__ = ("_charge", "_queue", "_ticket")
+
+    def __init__(self, queue: Queue, ticket: Ticket, charge: Charge) -> None:
+        self._queue, self._ticket, self._charge = queue, ticket, charge
+
+    async def __aenter__(self) -> float:
+        queue, ticket = self._queue, self._ticket
+        queue.enter(ticket, self._charge)
+        if not ticket.queued:
+            return 0.0
+        began = queue.clock()
+        ticket.granted = asyncio.Event()
+        try:
+            await ticket.granted.wait()
+        except BaseException:
+            queue.leave(ticket, entered=False)
+            raise
+        finally:
+            ticket.granted = None
+        return queue.clock() - began
+
+    async def __aexit__(self, *_: object) -> None:
+        self._queue.leave(self._ticket, entered=True)

@@ -62,7 +62,11 @@ def windows(headers: Mapping[str, str], told: Iterable[Told], now: float) -> tup
     against the reply's own `Date`. What is negative, 0 (a limit, a reset), or no number is unknown; a window of
     which nothing is known is left out.
     """
-    low = {str(name).lower(): str(value).strip() for name, value in headers.items()}
+    low = {str(name).lower(): value for name, value in headers.items()}
+    told = [each for each in told if each.limit in low or each.remaining in low]
+    if not told:
+        return ()
+    low = {name: str(value).strip() for name, value in low.items()}
     clock = clock_of(low, now)
     found = []
     for each in told:
