@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,6 +36,14 @@ class Limits(BaseModel):
     max_hours: float | None = Field(None, gt=0, description="Hours of work on the run.")
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call is expected to use before it is made; `usd` None: not known, or not asked for."""
+
+    tokens: int
+    usd: float | None
+
+
 class Budget:
     """The budget of one run, and what is left of it. `earlier`: seconds that earlier processes worked on it.
 
@@ -42,6 +51,9 @@ class Budget:
     replies so far), is below the budget. It is thus passed by no more than calls can differ from their mean,
     or, before the first reply, by the calls in flight. Tries that may have been billed unanswered are not in
     it: the ledger counts them apart.
+
+    Of calls that go by batches, thousands at once, each has an estimate: no more of them are admitted than what
+    is left allows, the estimates of those under way taken off.
     """
 
     def __init__(self, limits: Limits, ledger: Ledger, earlier: float = 0.0) -> None:
@@ -52,6 +64,8 @@ class Budget:
         self._begun = 0
         self._ended = self._ends()
         self._unpriced = ledger.unpriced
+        self._batched = [0, 0, 0.0]
+        """Calls, tokens and dollars that are under way in batches."""
 
     @property
     def seconds(self) -> float:
@@ -77,14 +91,71 @@ class Budget:
         self.check()
         self._begun += 1
 
-    def check(self) -> None:
-        """Raises BudgetSpent, with the line that a person reads, if one of the limits is reached."""
+    def admit(self, costs: Sequence[Cost]) -> int:
+        """How many of these calls, the first ones, may go into batches now; they count as under way until they
+        are released. 0 where calls in batches must come back first. Raises BudgetSpent where none ever may."""
+        self.check_hours()
+        self.check_prices()
         limits, ledger = self.limits, self.ledger
-        if limits.max_usd is not None and ledger.unpriced > self._unpriced:
+        calls, tokens, usd = self._batched
+        direct = max(self.in_flight - calls, 0) / ledger.replies if ledger.replies else 0.0
+        calls += ledger.replies + max(self.in_flight - calls, 0)
+        tokens += round((ledger.paid.prompt + ledger.paid.completion) * (1 + direct))
+        usd += ledger.paid_usd * (1 + direct)
+        count = 0
+        for cost in costs:
+            calls, tokens, usd = calls + 1, tokens + cost.tokens, usd + (cost.usd or 0.0)
+            if (
+                calls > (limits.max_calls or calls)
+                or tokens > (limits.max_tokens or tokens)
+                or (limits.max_usd is not None and usd > limits.max_usd + NOTHING)
+            ):
+                break
+            count += 1
+        if costs and not count and not self._batched[0]:
+            raise self._no_room(costs[0])
+        self.resume(costs[:count])
+        return count
+
+    def _no_room(self, next_: Cost) -> BudgetSpent:
+        limits, ledger = self.limits, self.ledger
+        tokens = ledger.paid.prompt + ledger.paid.completion
+        if (most := limits.max_calls) is not None and ledger.replies >= most:
+            return self._spent("max_calls", f"{ledger.replies:,} of {most:,} calls")
+        if (most := limits.max_tokens) is not None and tokens + next_.tokens > most:
+            return self._spent(
+                "max_tokens", f"{tokens:,} of {most:,} tokens, and the next call may take more"
+            )
+        what = f"${ledger.paid_usd:,.4f} of ${limits.max_usd or 0:g}, and the next call may cost more"
+        return self._spent("max_usd", what)
+
+    def resume(self, costs: Sequence[Cost]) -> None:
+        """So many calls are under way in batches."""
+        self._begun += len(costs)
+        for cost in costs:
+            self._count(cost, 1)
+
+    def release(self, cost: Cost, *, ended: bool) -> None:
+        """One of them no longer is. `ended`: by a reply or a failure, which the ledger counts."""
+        self._begun -= not ended
+        self._count(cost, -1)
+
+    def _count(self, cost: Cost, sign: int) -> None:
+        for k, much in enumerate((1, cost.tokens, cost.usd or 0.0)):
+            self._batched[k] += sign * much
+
+    def check_prices(self) -> None:
+        """Raises BudgetSpent if `max_usd` can no longer be kept."""
+        if self.limits.max_usd is not None and self.ledger.unpriced > self._unpriced:
             raise BudgetSpent(
                 "limits.max_usd cannot be kept: a reply came without its price (a model of your own sets "
                 "`cost_usd=self.cost(usage)`); mend that, or take max_usd out, and resume"
             )
+
+    def check(self) -> None:
+        """Raises BudgetSpent, with the line that a person reads, if one of the limits is reached."""
+        self.check_prices()
+        limits, ledger = self.limits, self.ledger
         tokens = ledger.paid.prompt + ledger.paid.completion
         coming = self.in_flight / ledger.replies if ledger.replies else 0.0
         if (most := limits.max_usd) is not None and ledger.paid_usd * (1 + coming) >= most - NOTHING:

@@ -15,6 +15,7 @@ INTERRUPTED = 130
 CELLS_STOPPED = 4
 SOME_ERRORS = 1
 BUDGET_SPENT = 5
+BATCHES_OPEN = 6
 
 OVERRIDES = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE",
@@ -49,6 +50,11 @@ def _said(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+NO_WAIT = click.option(
+    "--no-wait", is_flag=True, help="Submit batches and leave; `resume` goes on when they have ended."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="overnight")
 def main() -> None:
@@ -65,12 +71,15 @@ def main() -> None:
 @click.option("--outputs", type=click.Path(path_type=Path), default=Path("outputs"), show_default=True,
               help="Where the run's folder is made.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No progress.")
+@NO_WAIT
 @_said
-def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool) -> None:
+def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool, no_wait: bool) -> None:
     """Run a job from the beginning, in a new folder."""
     from runner import library
+    from runner.batch.held import Manner
 
-    _finish(_async(library.run, job, outputs=outputs, overrides=overrides, progress=not quiet))
+    how = {"progress": not quiet, "batching": Manner(wait=not no_wait)}
+    _finish(_async(library.run, job, outputs=outputs, overrides=overrides, **how))
 
 
 @main.command()
@@ -79,14 +88,32 @@ def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool) -> No
 @click.option("--accept-changes", is_flag=True,
               help="Go on although methods, prompts, worlds or models changed.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No progress.")
+@NO_WAIT
+@click.option("--adopt", multiple=True, metavar="ID",
+              help="A batch at the provider that is this run's, where overnight could not tell.")  # fmt: skip
+@click.option("--resubmit", is_flag=True,
+              help="Submit again what may have been submitted, and what the provider lost.")  # fmt: skip
 @_said
-def resume(folder: Path, overrides: tuple[str, ...], accept_changes: bool, quiet: bool) -> None:
+def resume(
+    folder: Path,
+    overrides: tuple[str, ...],
+    accept_changes: bool,
+    quiet: bool,
+    no_wait: bool,
+    adopt: tuple[str, ...],
+    resubmit: bool,
+) -> None:
     """Go on with a run that was interrupted, killed or stopped, or with more samples, tasks or trials."""
     from runner import library
+    from runner.batch.held import Manner
 
-    _finish(
-        _async(library.resume, folder, overrides=overrides, accept_changes=accept_changes, progress=not quiet)
-    )
+    how = {
+        "overrides": overrides,
+        "accept_changes": accept_changes,
+        "progress": not quiet,
+        "batching": Manner(not no_wait, adopt, resubmit),
+    }
+    _finish(_async(library.resume, folder, **how))
 
 
 @main.command()
@@ -125,6 +152,8 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | 
 def status(folder: Path, as_json: bool) -> None:
     """Show how a run stands, running or ended."""
     from runner.analysis.money import told
+    from runner.batch.log import read as read_batches
+    from runner.batch.run import summary
     from runner.results import load, table, warnings
 
     found = load(folder)
@@ -136,6 +165,7 @@ def status(folder: Path, as_json: bool) -> None:
                 "status": found.status,
                 "totals": manifest.get("totals", {}),
                 "now": manifest.get("now"),
+                "batches": manifest.get("batches") or [],
                 "stopped_cells": manifest.get("stopped_cells", {}),
                 **found.summary,
             }
@@ -174,7 +204,12 @@ def status(folder: Path, as_json: bool) -> None:
         click.echo(f"stopped: {cell}: {why}")
     if spent := manifest.get("budget"):
         click.echo(spent)
-    if found.status in ("interrupted", "budget", "stopped", "died", "failed"):
+    batches = [batch.as_dict() for batch in read_batches(found.path / "batches.jsonl").values()]
+    for line in summary(batches):
+        click.echo(line)
+    if batches and batches[-1]["stage"] == "exported":
+        click.echo(f"go on with: overnight batch import {found.path} RESULTS")
+    elif found.status in ("interrupted", "budget", "stopped", "died", "failed", "waiting"):
         click.echo(f"go on with: overnight resume {found.path}")
 
 
@@ -204,6 +239,57 @@ def rescore(folder: Path) -> None:
     from runner import library
 
     _finish(_async(library.rescore, folder))
+
+
+@main.group()
+def batch() -> None:
+    """Waves as files, for whatever eats batches of requests."""
+
+
+@batch.command(name="export")
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
+              help="Where the requests are written.")  # fmt: skip
+@click.option("--shape", type=click.Choice(["openai", "mistral", "gemini", "vllm", "anthropic"]),
+              help="Who is to eat it; unset: the provider of the model.")  # fmt: skip
+@OVERRIDES
+@click.option("--outputs", type=click.Path(path_type=Path), default=Path("outputs"), show_default=True,
+              help="Where a new run's folder is made.")  # fmt: skip
+@_said
+def export_(job: Path, to: Path, shape: str | None, overrides: tuple[str, ...], outputs: Path) -> None:
+    """Write the next wave of a job, or of a run's folder, as a file of requests."""
+    from runner import library
+
+    how = {"shape": shape, "outputs": outputs, "overrides": overrides}
+    found, written = _async(library.export, job, to, **how)
+    for file, count in written.items():
+        click.echo(f"{file}: {count:,} requests")
+    if not written:
+        _finish(found)
+        return
+    click.echo(str(found.path))
+    click.echo(f"when they are answered: overnight batch import {found.path} RESULTS")
+
+
+@batch.command(name="import")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_said
+def import_(folder: Path, file: Path) -> None:
+    """Read a file of results into a run."""
+    from runner import library
+
+    found = _async(library.import_results, folder, file)
+    click.echo(f"{file}: {found.kept:,} replies kept")
+    if found.again:
+        click.echo(f"  {found.again:,} were on record already")
+    if found.missing:
+        click.echo(f"  {found.missing:,} requests of the export are not in it; the next export has them")
+    if found.unread:
+        click.echo(f"  {found.unread:,} lines are no results of this run", err=True)
+    for reason, count in found.failed.most_common(3):
+        click.echo(f"  {count:,} failed: {reason}", err=True)
+    click.echo(f"go on with: overnight batch export {folder} --to FILE")
 
 
 @main.command()
@@ -309,9 +395,9 @@ def _leave(code: int) -> None:
 
 
 def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    import anyio
+    from runner import loop
 
-    return anyio.run(functools.partial(function, *args, **kwargs))
+    return loop.run(functools.partial(function, *args, **kwargs))
 
 
 def _echo_json(value: Any) -> None:
@@ -352,6 +438,13 @@ def _finish(run: Any) -> None:
         click.echo(
             f"{damaged} lines of trajectories.jsonl could not be read; they are in damaged.jsonl", err=True
         )
+    open_ = [batch for batch in manifest.get("batches") or [] if batch["stage"] in ("submitted", "ended")]
+    for batch in open_ if run.status != "finished" else ():
+        requests = f"{batch['requests']:,} requests"
+        click.echo(f"batch {batch['id']} is under way since {batch['since']}, {requests}", err=True)
+    if run.status == "waiting":
+        click.echo(f"go on when the batches have ended: overnight resume {run.path}", err=True)
+        sys.exit(BATCHES_OPEN)
     if run.status == "interrupted":
         click.echo(f"interrupted; go on with: overnight resume {run.path}", err=True)
         _leave(INTERRUPTED)

@@ -6,11 +6,13 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.errors import BudgetSpent, CellStopped, ModelError
+from runner.analysis.chains import outcomes
+from runner.errors import CellStopped, ModelError, RunEnds
 from runner.execution import Execution
 from runner.job import Job, Planned
 from runner.outputs import RunFolder
 from runner.pool import Pool, pools
+from runner.results import load
 
 
 class Completion(Execution):
@@ -20,7 +22,10 @@ class Completion(Execution):
 
     def __init__(self, job: Job, folder: RunFolder) -> None:
         super().__init__(job, folder)
-        self._pools: dict[Any, Pool] = {pool.cell: pool for pool in pools(job)}
+        found = pools(job)
+        self._pools: dict[Any, Pool] = {pool.cell: pool for pool in found}
+        ended = outcomes(load(folder.path), found)
+        self._refused = {pool.cell: ended[pool.env, pool.model].refused for pool in found}
         self._before: Mapping[str, Any] = folder.manifest.get("totals", {})
         self.failed: list[str] = []
         """Why chains could not be drawn, in words; one entry a question."""
@@ -29,8 +34,12 @@ class Completion(Execution):
         for planned in self.job.plan():
             if planned.cell in self.stopped:
                 self.counts.skipped += planned.cell in self._pools
-            elif planned.cell in self._pools:
+            elif planned.cell in self._pools and not self._is_refused(planned):
                 yield planned
+
+    def _is_refused(self, planned: Planned) -> bool:
+        """Whether the run was told already that its chains are not to be had."""
+        return (planned.task.id, planned.trial) in self._refused[planned.cell]
 
     def _planned(self) -> int:
         return sum(planned.cell in self._pools for planned in self.job.plan())
@@ -44,7 +53,7 @@ class Completion(Execution):
         passage = self.passages[planned.cell.model]
         try:
             await self.sampler.sample(passage, request, scope, 0, pool.samples, planned.index)
-        except BudgetSpent:
+        except RunEnds:
             self.counts.skipped += 1
             return
         except ModelError as error:

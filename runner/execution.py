@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,13 +18,16 @@ from anyio import to_thread
 from envs.base import WorldError
 from envs.data import cache_folder
 from runner import openfiles
-from runner.budget import Budget
+from runner.batch.held import Hooks, Manner
+from runner.batch.run import Batches, is_batched
+from runner.batch.settings import EPISODES
+from runner.budget import Budget, Cost
 from runner.episode import Ended, Episode, Restart
 from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
 from runner.job import Cell, Job, Planned
 from runner.ledger import REFUSABLE, Ledger
 from runner.methods.base import Method
-from runner.models.base import Call
+from runner.models.base import Call, Model
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
 from runner.place import Place
@@ -63,9 +66,12 @@ class Execution:
     """Runs the episodes of a job that are not done yet, into a folder that it holds.
 
     `readback`: take draws and observations from the ledger only and run every episode (for `rescore`).
+    `batching`: how this process deals with batches.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, *, readback: bool = False) -> None:
+    def __init__(
+        self, job: Job, folder: RunFolder, *, readback: bool = False, batching: Manner | None = None
+    ) -> None:
         self.job = job
         self.folder = folder
         self.readback = readback
@@ -77,9 +83,8 @@ class Execution:
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
         self.spent: str | None = None
         """The one line that says which budget ended the run."""
-        self.passages = {
-            name: Passage(name, model, self._failed, self._begin) for name, model in job.models.items()
-        }
+        self.batches = self._batches(batching or Manner())
+        self.passages = {name: self._passage(name, model) for name, model in job.models.items()}
         for passage in self.passages.values():
             for line in passage.lines:
                 line.gate.on_warning = folder.log
@@ -92,14 +97,49 @@ class Execution:
         """Lines that a person must see while it runs: what a model refuses that the job asks for."""
         self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
-        self.scheduler = Scheduler(job.settings.limits.max_episodes, self._solve)
+        self.scheduler = Scheduler(self._most_episodes(), self._solve)
         self.interrupted = 0
         """How many times the run was asked to stop."""
 
+    # -- models in batch mode ---------------------------------------------------------------------------
+    def _batches(self, manner: Manner) -> Batches | None:
+        """None where no model of the job is in batch mode."""
+        if self.readback or not any(map(is_batched, self.job.models.values())):
+            return None
+        hooks = Hooks(
+            self._admit,
+            self.budget.resume,
+            lambda cost, ended: self.budget.release(cost, ended=ended),
+            self.folder.log,
+            priced=self.job.settings.limits.max_usd is not None,
+        )
+        return Batches(self.folder.path, self.ledger, hooks, manner)
+
+    def _passage(self, name: str, model: Model) -> Passage:
+        if self.batches is not None and is_batched(model):
+            return self.batches.passage(name, model, self._failed)
+        return Passage(name, model, self._failed, self._begin)
+
+    def _most_episodes(self) -> int:
+        limits = self.job.settings.limits
+        if self.batches is None or "max_episodes" in limits.model_fields_set:
+            return limits.max_episodes
+        return EPISODES
+
+    def _admit(self, costs: Sequence[Cost]) -> int:
+        try:
+            return self.budget.admit(costs)
+        except BudgetSpent as error:
+            self._end_of_budget(error)
+            raise
+
     def interrupt(self) -> None:
-        """Once: no new episodes, those in flight finish. Again: stop now. Both leave a run that resumes."""
+        """Once: no new episodes, those in flight finish, but for those that wait for a batch. Again: stop now. Both
+        leave a run that resumes."""
         self.interrupted += 1
         self.scheduler.drain()
+        if self.batches is not None:
+            self.batches.interrupt()
         if self.interrupted > 1:
             self._cancel.cancel()
 
@@ -155,6 +195,8 @@ class Execution:
                     beside.start_soon(self._keep_time)
                 if watch is not None:
                     beside.start_soon(self._watched, watch)
+                if self.batches is not None:
+                    beside.start_soon(self.batches.leave)
                 try:
                     await self.scheduler.run(self._owed())
                     if not self.scheduler.draining:
@@ -177,17 +219,23 @@ class Execution:
             if self.readback:
                 yield Readback(self.ledger)
                 return
+            if self.batches is not None:
+                stack.push_async_callback(self.batches.close)
             cache = cache_folder()
             for world in self.job.worlds.values():
                 stack.push_async_callback(_shielded, world.close)
                 await world.open(cache)
             for name, model in self.job.models.items():
+                if self.batches is not None and self.batches.needs_no(model):
+                    continue
                 stack.push_async_callback(_shielded, model.close)
                 try:
                     await model.open(cache)
                 except CellStopped as error:  # no key, no engine: the other models' cells run on
                     self._without(name, error)
             async with Sampler(self.ledger, self.job.settings.seed) as sampler:
+                if self.batches is not None:
+                    self.batches.begin(self.scheduler, sampler)
                 sampler.serve(self.passages.values())
                 yield sampler
 

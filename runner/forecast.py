@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.batch.settings import FACTOR
 from runner.estimate import Estimate, ModelCount
 from runner.job import Job
 from runner.models.asking import ANY, Cache, used
 from runner.models.base import Model, Usage
 from runner.results import Run, load
 
-BATCH_PRICE = 0.5
-"""Of the usual price, at the providers that have a batch API."""
 ASSUMED_SAVED = 0.43
 ASSUMED_REQUESTS = 1.49
 ASSUMPTION = (
@@ -78,21 +77,34 @@ def forecast(job: Job, found: Estimate, seconds: float | None = None) -> Forecas
     for name, count in found.models.items():
         model = job.models[name]
         usage = Usage(prompt=count.prompt_tokens, completion=count.completion_tokens, calls=count.calls)
-        minutes, why = shortest(model, usage, seconds)
+        minutes, why = (None, "") if _batched(model) else shortest(model, usage, seconds)
         told.models[name] = ModelForecast(model.cost(usage), minutes, why)
         if count.questions and (model.cost(usage) or 0) > 0:
-            told.ways[name] = _ways(model, count, told.saved_share)
+            told.ways[name] = _ways(_direct(model), count, told.saved_share)
     told.usd = _sum(one.usd for one in told.models.values())
     known = [one.minutes for one in told.models.values() if one.minutes is not None]
     told.minutes = max(known) if known else None
     if told.usd is not None:
-        of = [(job.models[name], count) for name, count in found.models.items()]
-        told.lossless_usd = _sum(
-            model.cost(_lossless(count, model.max_n, told.saved_share)) for model, count in of
+        of = [(_direct(job.models[name]), count) for name, count in found.models.items()]
+        told.lossless_usd = _sum(m.cost(_lossless(count, m.max_n, told.saved_share)) for m, count in of)
+        told.batch_usd = _sum(
+            None if (usd := m.cost(_in_one(count, m.max_n))) is None else usd * _factor(m) for m, count in of
         )
-        whole = _sum(model.cost(_in_one(count, model.max_n)) for model, count in of)
-        told.batch_usd = None if whole is None else BATCH_PRICE * whole
     return told
+
+
+def _batched(model: Model) -> bool:
+    return getattr(model, "mode", "direct") == "batch"
+
+
+def _direct(model: Model) -> Model:
+    """The same model at its standard price."""
+    return model.model_copy(update={"mode": "direct"}) if _batched(model) else model
+
+
+def _factor(model: Model) -> float:
+    """What a batched call of the model costs of its standard price."""
+    return float(getattr(getattr(model, "batch", None), "factor", FACTOR))
 
 
 def shortest(model: Model, usage: Usage, seconds: float | None = None) -> tuple[float | None, str]:
@@ -185,8 +197,10 @@ def _measured(job: Job) -> tuple[float, str] | None:
 
 def _spared_in(run: Run) -> tuple[int, int]:
     """Chains asked for and drawn, each question's once for each method that voted losslessly."""
-    methods: Mapping[str, Any] = run.manifest["job"].get("methods", {})
-    lossless = {name for name, table in methods.items() if table.get("until", "lossless") == "lossless"}
+    job: Mapping[str, Any] = run.manifest["job"]
+    batched = any(table.get("mode") == "batch" for table in job.get("models", {}).values())
+    usual = "all" if batched else "lossless"
+    lossless = {n for n, table in job.get("methods", {}).items() if table.get("until", usual) == "lossless"}
     asked = drawn = 0
     for row in run.trajectories:
         votes = row["votes"]
@@ -218,7 +232,7 @@ def told(found: Estimate) -> list[str]:
         lines.append(f"in batch mode: {waves}")
     if any(count.questions for count in found.models.values()) and of.usd:
         lines.append(
-            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains in a batch at half price: "
+            f"lossless, direct: about ${_usd(of.lossless_usd or 0)}; all chains in a batch, usually at half price: "
             f"${_usd(of.batch_usd or 0)}"
         )
         lines.append(f"  ({100 * of.saved_share:.0f} % of the chains spared: {of.saved_from})")

@@ -57,6 +57,14 @@ class Settings(BaseModel):
         default_factory=list, description="Folders of earlier runs whose draws are taken, not asked for anew."
     )
 
+    @property
+    def batched(self) -> bool:
+        """Whether all models that solve tasks are in batch mode: then chains are all drawn, unless a method says
+        otherwise, as every further window would cost a wave."""
+        others = {model for role, model in self.roles.items() if role != "policy"}
+        policies = [table for name, table in self.models.items() if name not in others]
+        return all(table.get("mode") == "batch" for table in policies)
+
     @field_validator("ids", mode="before")
     @classmethod
     def _ids_are_texts(cls, ids: Any) -> Any:
@@ -361,6 +369,8 @@ def _make(
             settings[field] = table[field] = beside(value, at.file)
     if "compat" in fields and job.compat != "default":
         settings.setdefault("compat", job.compat)
+    if "until" in fields and job.batched:
+        settings.setdefault("until", "all")
     try:
         made = kind.model_validate(settings)
     except ValidationError as error:

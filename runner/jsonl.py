@@ -113,10 +113,11 @@ class Appender:
         for line in lines:
             spans.append((at, len(line)))
             at += len(line)
-        self._write(b"".join(lines))
+        self.write(b"".join(lines))
         return spans
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        """Append whole lines that are bytes already. Raises RunError as `append` does."""
         start, view = self.size, memoryview(data)
         try:
             if self._torn:

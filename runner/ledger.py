@@ -184,6 +184,10 @@ class Ledger:
         self.taken += 1
         self.taken_usage += draw.usage
 
+    def has(self, scope: str, request_hash: str, i: int) -> bool:
+        """Whether the draw is on record."""
+        return i in self._draws.get((scope, request_hash), {})
+
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
         """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws.
 

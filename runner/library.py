@@ -19,6 +19,11 @@ from anyio import to_thread
 from runner import registry
 from runner.analysis.figure2 import figure2
 from runner.analysis.table1 import table1
+from runner.batch.files import Imported, batched, read_results
+from runner.batch.held import Export, Manner
+from runner.batch.log import BatchLog
+from runner.batch.run import is_batched
+from runner.batch.shapes import shape_for
 from runner.budget import check_prices
 from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
@@ -27,7 +32,9 @@ from runner.execution import Execution, now, run_path
 from runner.forecast import forecast
 from runner.job import Job
 from runner.jsonl import clean, rows
+from runner.ledger import Ledger
 from runner.models.base import Request
+from runner.models.http import HttpModel
 from runner.outputs import RunFolder, provenance
 from runner.progress import Progress
 from runner.results import Run, load, table
@@ -45,12 +52,14 @@ async def run(
     outputs: str | Path = "outputs",
     overrides: Sequence[str] = (),
     progress: bool | Watch = True,
+    batching: Manner | None = None,
 ) -> Run:
     """Run a job (a file, or a dict with the same keys) from the beginning, in a new folder below `outputs`.
 
     `overrides` are `key=value` as `--set` takes them. Returns when all episodes have ended, or when it was
-    interrupted; `Run.status` says which. Raises JobError or DataError before anything is written, and
-    RunError when the run itself cannot go on.
+    interrupted; `Run.status` says which. `batching` says how models in batch mode are dealt with, e.g.
+    `Manner(wait=False)`: submit and return, with the status `waiting`. Raises JobError or DataError before
+    anything is written, and RunError when the run itself cannot go on.
     """
     job = _job(job, overrides)
     await to_thread.run_sync(_preflight, job)
@@ -67,7 +76,7 @@ async def run(
         versions=provenance(),
         history=[],
     )
-    return await _execute(job, folder, progress)
+    return await _execute(job, folder, progress, batching=batching)
 
 
 async def resume(
@@ -77,6 +86,7 @@ async def resume(
     overrides: Sequence[str] = (),
     accept_changes: bool = False,
     progress: bool | Watch = True,
+    batching: Manner | None = None,
 ) -> Run:
     """Go on with a run: episodes that are not done, and those that ended in an error, from the ledger.
 
@@ -106,7 +116,7 @@ async def resume(
     except BaseException:
         folder.close()
         raise
-    return await _execute(job, folder, progress)
+    return await _execute(_for(job, batching), folder, progress, batching=batching)
 
 
 async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | Watch = False) -> Run:
@@ -180,6 +190,57 @@ async def render(job: Job | str | Path, task: str, method: str, *, overrides: Se
     return await first_request(job, task, method)
 
 
+async def export(
+    path: Job | Mapping[str, Any] | str | Path,
+    to: str | Path,
+    *,
+    shape: str | None = None,
+    outputs: str | Path = "outputs",
+    overrides: Sequence[str] = (),
+) -> tuple[Run, dict[Path, int]]:
+    """Write what a job (in a new run) or an earlier run would ask next into a file, in the shape of `openai`,
+    `mistral`, `gemini`, `vllm` or `anthropic`; ask no model that can be asked so. Gives the run and, by file, how
+    many requests are in it: none where the run is at its end."""
+    wanted = Export(Path(to), shape)
+    batching = Manner(wait=False, export=wanted)
+    if isinstance(path, (str, Path)) and (run_path(path) / "run.json").exists():
+        return await resume(path, overrides=overrides, progress=False, batching=batching), wanted.written
+    job = _for(_job(path, overrides), batching)
+    return await run(job, outputs=outputs, progress=False, batching=batching), wanted.written
+
+
+async def import_results(path: str | Path, file: str | Path) -> Imported:
+    """Read results of an exported file into a run's ledger. What they do not answer is in the next export."""
+    path = run_path(path)
+    folder = RunFolder.open(path)
+    try:
+        job = Job.parse(folder.manifest["job"], file=path / "run.json")
+        ledger, log = Ledger(path / "ledger.jsonl"), BatchLog(path)
+        try:
+            found = await to_thread.run_sync(read_results, job, log, ledger, Path(file))
+        finally:
+            ledger.close()
+            log.close()
+        history = folder.manifest.get("history", [])
+        history.append({"time": now(), "what": f"imported {file}", "kept": found.kept})
+        folder.update(history=history, batches=[batch.as_dict() for batch in log.batches.values()])
+        return found
+    finally:
+        folder.close()
+
+
+def _for(job: Job, batching: Manner | None) -> Job:
+    """The job whose models are all collected, where a file is to be made of it."""
+    if batching is None or batching.export is None:
+        return job
+    models = {n: batched(m) if isinstance(m, HttpModel) and m.batches else m for n, m in job.models.items()}
+    for model in models.values():
+        if is_batched(model):
+            assert isinstance(model, HttpModel)
+            shape_for(model, batching.export.shape)
+    return Job(job.settings, job.worlds, job.methods, models, job.raw)
+
+
 def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) -> Job:
     if isinstance(job, Job):
         return Job.parse(job.raw, overrides) if overrides else job
@@ -251,10 +312,11 @@ async def _execute(
     completion: Completion | None = None,
     *,
     readback: bool = False,
+    batching: Manner | None = None,
 ) -> Run:
     path = folder.path
     try:
-        execution = completion or Execution(job, folder, readback=readback)
+        execution = completion or Execution(job, folder, readback=readback, batching=batching)
         beside = readback or completion is not None  # how the run stands is not changed by it
         before = folder.manifest
         folder.update(status="running")
@@ -268,6 +330,7 @@ async def _execute(
                 status = "interrupted"
             raise failure from None
         finally:
+            batches = execution.batches
             why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
             if beside and status == "finished":
                 status, why = before.get("status", "died"), before.get("stopped_cells", {})
@@ -278,6 +341,8 @@ async def _execute(
                 status = "budget"
             elif status == "finished" and why:
                 status = "stopped"
+            elif status == "finished" and batches is not None and batches.why is not None:
+                status = "waiting"
             damaged = folder.compact(execution.moved)
             totals = {**execution.totals(), "damaged_trajectory_lines": damaged}
             totals["planned"] = totals["planned"] or before.get("totals", {}).get("planned")
@@ -288,6 +353,7 @@ async def _execute(
                 now=None,
                 limits_history=execution.limits_history() or before.get("limits_history", {}),
                 stopped_cells=why,
+                batches=before.get("batches") if batches is None else batches.told(),
                 budget=before.get("budget") if beside else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
@@ -304,7 +370,12 @@ def _watcher(progress: bool | Watch) -> Watch:
                 tasks.start_soon(_show, Progress() if progress is True else progress, execution)
             while True:
                 await anyio.sleep(2)
-                state = {"totals": execution.totals(), "now": execution.pulse.take().as_dict()}
+                state: dict[str, Any] = {
+                    "totals": execution.totals(),
+                    "now": execution.pulse.take().as_dict(),
+                }
+                if execution.batches is not None:
+                    state["batches"] = execution.batches.told()
                 await to_thread.run_sync(partial(execution.folder.update, **state))
 
     return watch

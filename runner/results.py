@@ -32,8 +32,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`running`, `finished`, `interrupted`, `budget` (spent), `stopped` (a cell ended early), or `died`
-        (killed)."""
+        """`running`, `finished`, `interrupted`, `budget` (spent), `stopped` (a cell ended early),
+        `waiting` (for batches, or for the results of an exported file), or `died` (killed)."""
         status = str(self.manifest.get("status", "died"))
         return "died" if status == "running" and not locked(self.path) else status
 

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -30,6 +31,8 @@ class Drop:
     """Close the connection: before a byte of the reply (`request`), after its headers, or amid its body."""
 
     at: Literal["request", "headers", "body"] = "request"
+    content: bytes | None = None
+    """The body of which half is sent; None: an answer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class Recorded:
     path: str
     headers: Mapping[str, str]
     body: dict[str, Any]
+    """Its JSON; empty where it is none."""
+    method: str = "POST"
+    query: Mapping[str, str] = field(default_factory=dict)
+    raw: bytes = b""
 
     @property
     def n(self) -> int:
@@ -152,16 +159,24 @@ class FakeOpenAI:
             for name, _, value in (line.partition(":") for line in lines if line)
         }
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
-        body = orjson.loads(raw) if raw else {}
-        request = Recorded(len(self.requests), first.split(" ")[1].split("?")[0], headers, body)
+        is_json = raw and "multipart" not in headers.get("content-type", "")
+        body = orjson.loads(raw) if is_json else {}
+        method, target, _ = first.split(" ", 2)
+        path, _, query = target.partition("?")
+        pairs = dict(parse_qsl(query))
+        request = Recorded(len(self.requests), path, headers, body, method, pairs, raw)
         self.requests.append(request)
         if self.on_request is not None:
             self.on_request(request)
         return request
 
+    def answer(self, request: Recorded) -> Answer:
+        """What a request is answered with: what the script says."""
+        return self.script(request.body, request.k)
+
     async def _respond(self, request: Recorded, writer: asyncio.StreamWriter) -> bool:
         """Answers; False if the connection is to be closed."""
-        answer = self.script(request.body, request.k)
+        answer = self.answer(request)
         while True:
             if inspect.isawaitable(answer):
                 answer = await answer
@@ -176,6 +191,8 @@ class FakeOpenAI:
             await self._drip(answer, request, writer)
             return True
         status, headers, body = rendered({} if isinstance(answer, Drop) else answer, request)
+        if isinstance(answer, Drop) and answer.content is not None:
+            body = answer.content
         head = _head(
             status, {"content-type": "application/json", "content-length": str(len(body)), **headers}
         )

@@ -104,6 +104,8 @@ class Pulse:
                     yield f"{where}: waiting {left:.0f} s ({why}), {passage.waiting} calls"
                 elif line.outage.since is not None:
                     yield f"{where} {line.outage.words}, {passage.waiting} calls"
+        if self._execution.batches is not None:
+            yield from self._execution.batches.words()
 
     def _spent(self) -> Iterator[str]:
         limits, ledger = self._execution.job.settings.limits, self._execution.ledger

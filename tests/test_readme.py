@@ -15,16 +15,21 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import runner
 from envs.base import World
 from runner import library
 from runner.analysis.table1 import METHODS
+from runner.cli import main
 from runner.job import Job
 from runner.methods.base import Method
 from runner.methods.cot import Cot
 from runner.methods.react import React
 from runner.models.base import Model
 from runner.models.scripted import scripted
+from runner.testing import pure_answer
+from runner.testing_batches import FakeOpenAIBatches, answers
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -57,11 +62,18 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
+def marked(mark):
+    """The commands of the block behind a mark."""
+    (found,) = re.findall(rf"<!-- {mark} -->\n```bash\n(.*?)```", TEXT, re.S)
+    return found.splitlines()
+
+
 def test_overnight_commands_work_as_written(desk):
     """In order, each on the folder that the last `run` printed."""
     folder, ran = None, 0
+    elsewhere = {*marked("batch"), *marked("files")}  # these have tests of their own
     for command in COMMANDS:
-        if not command.startswith("overnight "):
+        if not command.startswith("overnight ") or command in elsewhere:
             continue
         if "<run>" in command:
             assert folder is not None
@@ -81,6 +93,57 @@ def test_overnight_commands_work_as_written(desk):
         ran += 1
     assert ran >= 8
     assert folder is not None and (folder / "trajectories.jsonl").exists()
+
+
+async def overnight(command, folder, **more):
+    """A command of the README in a process of its own; gives its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "runner", *shlex.split(command.replace("outputs/<run>", str(folder)))[1:],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+async def test_the_batch_commands_work_as_written(desk):
+    job = desk / "jobs" / "batch.toml"
+    async with FakeOpenAIBatches(pure_answer) as server:
+        own = f'mode = "batch"\nbase_url = "{server.url}"\nbatch = {{ shortest_pause = 0.01 }}'
+        job.write_text(job.read_text("utf-8").replace('mode = "batch"', own), "utf-8")
+        submit, status, resume = marked("batch")
+        code, out = await overnight(submit, None, OPENAI_API_KEY="k")
+        assert code == 6, out
+        assert "batch_0 is under way since" in out and len(server.batches) == 1
+        (folder,) = (desk / "outputs").iterdir()
+        code, out = await overnight(status, folder)
+        assert code == 0 and "batch batch_0 of policy: submitted" in out and "go on with" in out
+        code, out = await overnight(resume, folder, OPENAI_API_KEY="k")
+        assert code == 0 and "cot_sc" in out, out
+    assert len(list(runner.load(folder).trajectories)) == 10
+
+
+def test_the_batch_commands_by_files_work_as_written(desk):
+    (first, answer, read, again), folder, waves = marked("files"), None, 0
+
+    def said(command):
+        words = shlex.split(command.replace("outputs/<run>", str(folder)))[1:]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    out = said(first)
+    while "RESULTS" in out:
+        (folder,) = Path("outputs").iterdir()
+        assert shlex.split(answer)[2:6] == ["-i", "wave.jsonl", "-o", "results.jsonl"]
+        requests = Path("wave.jsonl").read_bytes()
+        Path("results.jsonl").write_bytes(answers(requests, FakeOpenAIBatches(pure_answer), shape="vllm"))
+        assert "replies kept" in said(read)
+        waves += 1
+        out = said(again)
+    assert waves == 3
+    assert runner.load(folder).status == "finished" and "react" in out
 
 
 def test_the_set_up_commands_install_what_pyproject_offers():

@@ -11,6 +11,7 @@ from envs.base import Task
 from runner.analysis.curves import Point, resampled, win_chances
 from runner.draws import PastDraws
 from runner.ledger import draw_of
+from runner.methods.base import Method
 from runner.methods.cot import Cot
 from runner.methods.react import React
 from runner.methods.react_then_cot_sc import ReactThenCotSC
@@ -97,31 +98,39 @@ class Outcomes:
 
 
 REFUSED = ("filtered", "context_overflow")
+"""Endings of an episode whose request the provider does not answer, and would not a second time."""
 
 
 def outcomes(run: Run, pools: list[Pool]) -> Mapping[tuple[str, str], Outcomes]:
     """By world and model. ReAct's are its own rows', else those of the first half of ReAct -> CoT-SC."""
-    found: dict[tuple[str, str], Outcomes] = {(pool.env, pool.model): Outcomes() for pool in pools}
     methods = pools[0].job.methods
-    alone = any(isinstance(method, React) for method in methods.values())
-    for of in found.values():
-        of.has_react = alone or any(isinstance(method, ReactThenCotSC) for method in methods.values())
-        of.has_cot = any(isinstance(method, Cot) for method in methods.values())
+    react, hybrid, cot = (_named(methods, kind) for kind in (React, ReactThenCotSC, Cot))
+    found = {
+        (pool.env, pool.model): Outcomes(has_react=bool(react or hybrid), has_cot=bool(cot)) for pool in pools
+    }
     for row in run.trajectories:
-        of = found.get((row["env"], row["model"]), Outcomes())
-        method, key = methods.get(row["method"]), (row["task_id"], row["trial"])
+        of = found.get((row["env"], row["model"]))
+        if of is None:
+            continue
+        method, key = row["method"], (row["task_id"], row["trial"])
         if "em" not in row["scores"] and row["scores"]:
             of.measure = next(iter(row["scores"]))
-        if isinstance(method, React):
-            of.react.setdefault(key, _outcome(row, of.measure))
-        elif isinstance(method, ReactThenCotSC) and not alone:
+        if method == react:
+            of.react[key] = _outcome(row, of.measure)
+        elif method == hybrid and react is None:
             own = _outcome(row, of.measure)
             of.react[key] = own if own.error or row["votes"] is None else Outcome(False, 0.0)
-        elif isinstance(method, Cot):
-            of.cot.setdefault(key, _outcome(row, of.measure))
-        elif row["method"] == pools[0].method and row["status"] in REFUSED and row["votes"] is None:
+        elif method == cot:
+            of.cot[key] = _outcome(row, of.measure)
+        elif method == pools[0].method and row["status"] in REFUSED and row["votes"] is None:
             of.refused.add(key)
     return found
+
+
+def _named(methods: Mapping[str, Method], kind: type[Method]) -> str | None:
+    """The method of a kind: the one called as the kind is, else the first."""
+    names = [name for name, method in methods.items() if type(method) is kind]
+    return kind.name if kind.name in names else next(iter(names), None)
 
 
 def _outcome(row: Mapping[str, Any], measure: str) -> Outcome:

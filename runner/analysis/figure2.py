@@ -20,6 +20,8 @@ from runner.analysis.chains import Outcomes, Question, Spent, outcomes, question
 from runner.draws import PastDraws
 from runner.errors import OvernightError, RunError
 from runner.job import Job
+from runner.methods.hybrid import Hybrid
+from runner.methods.react import React
 from runner.pool import Pool, pools
 from runner.results import Run, load
 
@@ -173,7 +175,7 @@ def _missing(
     named = [f"{env} {', '.join(ids[:3])}" for env, ids in tasks.items()]
     more = count - sum(min(len(ids), 3) for ids in tasks.values())
     ids = "; ".join(named) + (f" and {more} more" if more else "")
-    price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}"
+    price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}" if usd else "$0"
     cost = (
         f"about {tokens:,} tokens, {price}, at this run's mean a chain"
         if tokens
@@ -245,6 +247,13 @@ def _notes(pool: Pool, asked: Sequence[Question], of: Outcomes) -> list[str]:
     refused = sum(question.votes is None for question in asked)
     if refused:
         notes.append(f"{refused} questions' chains were refused by the provider and score 0")
+    methods = pool.job.methods
+    own = next((method for method in methods.values() if type(method) is React), None)
+    others = [n for n, m in methods.items() if isinstance(m, Hybrid) and own is not None and m.react != own]
+    if others:
+        notes.append(
+            f"{', '.join(others)}: ReAct with other settings than the run's ReAct, whose is used here"
+        )
     if pool.apart:
         notes.append(
             f"{', '.join(pool.apart)}: chains with other settings than {pool.method}'s, whose are used here"

@@ -94,7 +94,8 @@ def money(
     cells: list[dict[str, Any]], chains: dict[str, Any] | None, totals: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`list_usd` is what the episodes would cost each alone, `paid_usd` what all processes of the run paid; the
-    tokens between the two came from the ledger. None where a price, or the run's totals, are not known."""
+    tokens between the two came from the ledger (less those of chains that were bought for a curve and that no episode
+    used). None where a price, or the run's totals, are not known."""
     costs = [cell["cost_usd"] for cell in cells]
     used = {kind: sum(cell["tokens"][kind] for cell in cells) for kind in ("prompt", "completion")}
     paid = totals.get("paid", {})

@@ -24,7 +24,9 @@ class CotSC(Method):
     styles: ClassVar[tuple[str, ...]] = ("cot",)
 
     samples: int = Field(21, gt=0, description="Chains, at most.")
-    until: str = Field("lossless", description=f"When to stop before that: {WORDS}.")
+    until: str = Field(
+        "lossless", description=f"When to stop before that: {WORDS}; in batch mode 'all' where unset."
+    )
     weights: Literal["none", "logprob"] = Field(
         "none",
         description="What a vote counts: 1, or exp of the chain's mean log-probability (`logprobs = true` in the "

@@ -21,7 +21,9 @@ class Hybrid(Method):
 
     steps: int | None = Field(None, gt=0, description="ReAct's step limit; unset: the world's own.")
     samples: int = Field(21, gt=0, description="Chains, at most.")
-    until: str = Field("lossless", description=f"When to stop before that: {WORDS}.")
+    until: str = Field(
+        "lossless", description=f"When to stop before that: {WORDS}; in batch mode 'all' where unset."
+    )
     weights: Literal["none", "logprob"] = Field(
         "none", description="What a chain's vote counts, as in `cot_sc`."
     )

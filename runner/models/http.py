@@ -30,10 +30,11 @@ from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.models.base import Call, Model, Reply, Request, Usage, Window
 from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
 from runner.models.failures import LEFT_OUT, classify
+from runner.models.native import usual_transport
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for
 from runner.models.told import windows
-from runner.models.transport import HttpxTransport, Response, Transport, is_local
+from runner.models.transport import Response, Transport, httpx_transport, is_local
 
 SECRET = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
@@ -139,6 +140,10 @@ class HttpModel(Model):
         default_factory=dict, description="Further fields of the request body, sent as they are."
     )
 
+    transport: Literal["native", "httpx"] = Field(
+        "native",
+        description="`httpx` for its proxies and quirks; `native` (pyreqwest) takes a tenth of the CPU.",
+    )
     prompt_cache: bool = Field(
         True,
         description="Of several calls with one long prompt, the first goes alone, so that the others find the "
@@ -347,10 +352,9 @@ class HttpModel(Model):
             return
         self._key = self._key or self._find_key()
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
-        if self._transport is None:
-            transport = HttpxTransport()
-            transport.route(self.url("/"))
-            self._transport, self._own = transport, True
+        if self._transport is None and self.mode == "direct":
+            make = usual_transport if self.transport == "native" else httpx_transport
+            self._transport, self._own = make(self.url("/")), True
 
     async def close(self) -> None:
         if self.endpoints:

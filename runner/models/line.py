@@ -86,6 +86,9 @@ class Line:
     def _refused(self, ticket: Ticket, sent: float, error: Transient) -> bool:
         self._answered(sent)
         self.gate.refund(ticket, refused=True)
+        if self.controller is None and self.model.adaptive is None:
+            # the job's limits are not the server's: from now on they are only bounds of what is found by trying
+            self.controller = Controller(self.gate, self.gate.most)
         if self.controller is not None:
             self.controller.refused(sent, error.retry_after)
             return True

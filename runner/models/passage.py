@@ -34,6 +34,9 @@ class Passage:
     later calls get it at once.
     """
 
+    batched = False
+    """Whether calls go by batches: then a further round of draws costs a wave."""
+
     def __init__(
         self,
         name: str,

@@ -56,6 +56,13 @@ class Transport(Protocol):
         ...
 
 
+def httpx_transport(url: str) -> HttpxTransport:
+    """Calls to an address by httpx. Raises JobError for a proxy setting that cannot be used."""
+    transport = HttpxTransport()
+    transport.route(url)
+    return transport
+
+
 class _Lanes:
     """Idle one-connection transports to one place (directly or by one proxy), and how to make more.
 
@@ -113,7 +120,7 @@ class _Given(_Lanes):
 
 
 class HttpxTransport:
-    """The default transport, over httpx.
+    """A transport over httpx: for proxies, for certificates of one's own, and for tests.
 
     `connections` is how many idle connections are kept at most; unset: as many as calls were in flight at once of
     late, which the gate bounds. `transport` takes the place of the connections (tests give `httpx.MockTransport`).
@@ -141,7 +148,7 @@ class HttpxTransport:
             try:
                 parsed = httpx.URL(url)
             except httpx.InvalidURL as error:
-                raise JobError(f"base_url is not a URL: {_shown(url)} ({error})") from None
+                raise JobError(f"base_url is not a URL: {shown(url)} ({error})") from None
             found = self._routes[url] = (parsed, self._given or self._lanes_for(url))
         return found
 
@@ -159,7 +166,7 @@ class HttpxTransport:
                 ) from None
             except (ValueError, httpx.InvalidURL) as error:
                 raise JobError(
-                    f"the environment variable {name} is no usable proxy address ({_shown(str(error))}); "
+                    f"the environment variable {name} is no usable proxy address ({shown(str(error))}); "
                     f"write it like http://host:port, or unset {name}"
                 ) from None
         return self._lanes[proxy]
@@ -193,9 +200,9 @@ class HttpxTransport:
             good = True
             return Response(response.status_code, dict(response.headers), body)
         except TimeoutError:
-            raise Transient(f"{_shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
+            raise Transient(f"{shown(url)}: no whole reply within {timeout:g} s", billed=True) from None
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-            raise _failure(url, error) from error
+            raise failure(url, error) from error
         finally:
             await lanes.give_back(lane, good=good)
 
@@ -219,10 +226,10 @@ async def _read(response: httpx.Response) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _failure(url: str, error: Exception) -> ModelError:
+def failure(url: str, error: Exception) -> ModelError:
     """What a failure below HTTP means. The texts of `LocalProtocolError` are never shown: they quote headers,
     and with them the key."""
-    where, what = _shown(url), str(error) or type(error).__name__
+    where, what = shown(url), str(error) or type(error).__name__
     if isinstance(error, httpx.LocalProtocolError):
         return CellStopped(
             f"{where}: the request cannot be written as HTTP; look for odd characters in `headers` or key"
@@ -243,7 +250,7 @@ def _failure(url: str, error: Exception) -> ModelError:
     return Transient(f"{where}: the connection broke before the whole reply came ({what})", billed=True)
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """A URL as messages show it: without what may be secret (user, password, query)."""
     return re.sub(r"(?<=://)[^/@\s]*@", "", url).split("?", 1)[0]
 

@@ -125,7 +125,16 @@ def test_cells_of_several_models_are_named_apart_at_the_end(job):
 
 def test_what_makes_it_another_experiment_is_said_at_the_end_and_by_status(job):
     """Twenty-one chains that are one, as of a server with a cache, must not look like a vote."""
-    result = call("run", job, "--set", "models.policy.replies=[' Answer: x']", "--set", "limit=1")
+    result = call(
+        "run",
+        job,
+        "--set",
+        "models.policy.replies=[' Answer: x']",
+        "--set",
+        "limit=1",
+        "--set",
+        "methods.cot_sc.until=all",
+    )
     line = "warning: cot_sc: 1 of 1 episodes with the same text in every draw"
     assert line in result.stderr
     assert line in call("status", folder_of(result)).stdout

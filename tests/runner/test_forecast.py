@@ -73,6 +73,17 @@ def test_limits_of_several_endpoints_add_up():
     assert shortest(model, Usage(calls=1000)) == (20.0, "requests_per_minute")
 
 
+async def test_batch_mode_is_priced_as_such_and_compared_with_direct_calls(monkeypatch):
+    table = {"model": "m", "price": PRICE, "max_n": 21, "requests_per_minute": 1}
+    direct = await library.plan(Job.of(Echo(count=3), CotSC(until="all"), OpenAI(**table)))
+    batch = await library.plan(Job.of(Echo(count=3), CotSC(until="all"), OpenAI(**table, mode="batch")))
+    one, two = direct.forecast, batch.forecast
+    assert one is not None and two is not None and one.usd is not None
+    assert two.usd == pytest.approx(one.usd / 2) == pytest.approx(one.batch_usd)
+    assert (two.batch_usd, two.lossless_usd) == pytest.approx((one.batch_usd, one.lossless_usd))
+    assert (one.minutes, two.minutes) == (3.0, None)
+
+
 async def test_an_earlier_run_tells_how_many_chains_are_spared(tmp_path):
     model = Priced(price=PRICE, max_n=21)
     run = await library.run(Job.of(Echo(count=2), CotSC(), model), outputs=tmp_path, progress=False)

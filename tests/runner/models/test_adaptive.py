@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -12,8 +13,9 @@ from runner.errors import Transient
 from runner.models.base import Call
 from runner.models.concurrency import START_IN_FLIGHT
 from runner.models.passage import Passage
-from tests.simulated import Server, lengths, load, model
-from tests.virtual_time import run
+from runner.models.queue import Ticket
+from tests.simulated import Server, call, lengths, load, model
+from tests.virtual_time import run, virtual
 
 
 def under_load(
@@ -242,3 +244,31 @@ def test_a_server_that_only_refuses_is_asked_now_and_then_for_ever() -> None:
     assert 7200 / 130 <= len(server.refused) <= 100
     last_hour = [at for at in server.refused if at > began + 3600]
     assert len(last_hour) >= 3600 / 130
+
+
+@pytest.mark.parametrize("settings", [{"in_flight": 64}, {"in_flight": 64, "requests_per_minute": 6000}])
+@pytest.mark.parametrize("told", [True, False])
+@virtual
+async def test_a_job_that_thinks_too_well_of_its_server_fails_no_episode(
+    settings: dict[str, Any], told: bool
+) -> None:
+    """5 requests in 2 s, and 64 calls at once: after the first refusals the limit is found like any other."""
+    server = Server(requests=5, seconds=2.0, retry_after=lambda until: until if told else None)
+    passage = Passage("m", model(server, adaptive=None, **settings))
+    ended: list[BaseException | None] = []
+
+    async def ask(age: int) -> None:
+        try:
+            await passage.ask(call(), Ticket(age))
+            ended.append(None)
+        except Exception as error:
+            ended.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(passage.serve)
+        async with anyio.create_task_group() as calls:
+            for age in range(231):
+                calls.start_soon(ask, age)
+        tasks.cancel_scope.cancel()
+    assert ended == [None] * 231
+    assert len(server.refused) <= 64 + 30

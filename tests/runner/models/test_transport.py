@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
+from collections.abc import Callable
 
 import anyio
 import httpx
 import pytest
 
 from runner.errors import CellStopped, JobError, Transient
-from runner.models.transport import HttpxTransport, is_local, proxy_for
+from runner.models.native import NativeTransport, usual_transport
+from runner.models.transport import HttpxTransport, Transport, is_local, proxy_for
 from runner.testing import Delay, Drip, Drop, FakeOpenAI, Hang
 
 BODY = b'{"model": "m", "prompt": "p"}'
@@ -23,17 +26,26 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-async def send(server: FakeOpenAI, timeout: float = 20.0) -> bytes:
-    transport = HttpxTransport()
+Make = Callable[[], Transport]
+
+
+@pytest.fixture(params=[NativeTransport, HttpxTransport])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Each of the two transports."""
+    return request.param  # type: ignore[no-any-return]
+
+
+async def send(make: Make, server: FakeOpenAI, timeout: float = 20.0) -> bytes:
+    transport = make()
     try:
         return (await transport.send(f"{server.url}/completions", {}, BODY, timeout)).body
     finally:
         await transport.close()
 
 
-async def test_any_status_is_a_response_with_lower_case_headers() -> None:
+async def test_any_status_is_a_response_with_lower_case_headers(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: (418, {"X-Thing": "a"}, b"tea")) as server:
-        transport = HttpxTransport()
+        transport = make()
         response = await transport.send(f"{server.url}/completions", {"X-Mine": "b"}, BODY, 20)
         await transport.close()
     assert (response.status, response.headers["x-thing"], response.body) == (418, "a", b"tea")
@@ -41,49 +53,49 @@ async def test_any_status_is_a_response_with_lower_case_headers() -> None:
     assert server.requests[0].prompt == "p"
 
 
-async def test_connections_are_kept_for_the_next_call() -> None:
+async def test_connections_are_kept_for_the_next_call(make: Make) -> None:
     async with FakeOpenAI() as server:
-        transport = HttpxTransport()
+        transport = make()
         for _ in range(3):
             await transport.send(f"{server.url}/completions", {}, BODY, 20)
         await transport.close()
     assert (server.connections, len(server.requests)) == (1, 3)
 
 
-async def test_a_server_that_drips_blank_lines_meets_the_deadline() -> None:
+async def test_a_server_that_drips_blank_lines_meets_the_deadline(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: Drip(every=0.01)) as server:
         with pytest.raises(Transient, match="no whole reply") as caught:
-            await send(server, timeout=0.3)
+            await send(make, server, timeout=0.3)
     assert caught.value.billed
 
 
-async def test_blank_lines_before_the_reply_are_no_fault() -> None:
+async def test_blank_lines_before_the_reply_are_no_fault(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: Drip(every=0.0, times=3, then="hello")) as server:
-        body = await send(server)
+        body = await send(make, server)
     assert body.startswith(b"\n\n\n{")
 
 
-async def test_silence_meets_the_deadline_and_may_have_been_billed() -> None:
+async def test_silence_meets_the_deadline_and_may_have_been_billed(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: Hang()) as server:
         with pytest.raises(Transient) as caught:
-            await send(server, timeout=0.2)
+            await send(make, server, timeout=0.2)
     assert caught.value.billed
 
 
 @pytest.mark.parametrize("at", ["request", "headers", "body"])
-async def test_a_connection_that_drops_after_sending_may_have_been_billed(at: str) -> None:
+async def test_a_connection_that_drops_after_sending_may_have_been_billed(make: Make, at: str) -> None:
     async with FakeOpenAI(lambda body, k: Drop(at)) as server:  # type: ignore[arg-type]
         with pytest.raises(Transient, match="broke") as caught:
-            await send(server)
+            await send(make, server)
     assert caught.value.billed
     assert len(server.requests) == 1, "the transport itself tries once"
 
 
-async def test_a_refused_connection_was_never_billed() -> None:
+async def test_a_refused_connection_was_never_billed(make: Make) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-        transport = HttpxTransport()
+        transport = make()
         with pytest.raises(Transient, match="no connection") as caught:
             await transport.send(f"http://127.0.0.1:{port}/v1/x?key=hidden", {}, BODY, 20)
         await transport.close()
@@ -91,7 +103,7 @@ async def test_a_refused_connection_was_never_billed() -> None:
     assert "hidden" not in str(caught.value)
 
 
-async def test_many_calls_at_once_never_queue_in_the_pool() -> None:
+async def test_many_calls_at_once_never_queue_in_the_pool(make: Make) -> None:
     release = anyio.Event()
     here = anyio.Event()
 
@@ -102,7 +114,7 @@ async def test_many_calls_at_once_never_queue_in_the_pool() -> None:
         return "ok"
 
     async with FakeOpenAI(script) as server:
-        transport = HttpxTransport(connections=1)
+        transport = make()
 
         async def one() -> None:
             await transport.send(f"{server.url}/completions", {}, BODY, 60)
@@ -139,9 +151,9 @@ async def test_as_many_connections_are_kept_as_calls_were_in_flight_and_let_go_w
         await transport.close()
 
 
-async def test_cancelled_calls_leak_no_connection() -> None:
+async def test_cancelled_calls_leak_no_connection(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: Hang() if k < 40 else "ok") as server:
-        transport = HttpxTransport(connections=4)
+        transport = make()
         async with anyio.create_task_group() as tasks:
 
             async def one() -> None:
@@ -162,9 +174,9 @@ async def test_any_httpx_transport_can_stand_in() -> None:
     assert (await transport.send("https://example.test/v1", {}, b"", 5)).body == b"hi"
 
 
-async def test_a_bad_header_stops_the_cell_without_showing_the_key() -> None:
+async def test_a_bad_header_stops_the_cell_without_showing_the_key(make: Make) -> None:
     async with FakeOpenAI() as server:
-        transport = HttpxTransport()
+        transport = make()
         with pytest.raises(CellStopped) as caught:
             await transport.send(f"{server.url}/x", {"authorization": "Bearer sk-secret\n"}, BODY, 5)
         await transport.close()
@@ -253,9 +265,47 @@ def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(
 
 
 async def test_a_local_server_is_reached_though_the_proxy_setting_is_broken(
-    monkeypatch: pytest.MonkeyPatch,
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://nowhere:1")
     monkeypatch.setenv("NO_PROXY", "fe80::/10")
     async with FakeOpenAI() as server:
-        assert await send(server)
+        assert await send(make, server)
+
+
+async def test_an_address_of_another_kind_stops_the_cell(make: Make) -> None:
+    transport = make()
+    with pytest.raises(CellStopped, match="http"):
+        await transport.send("ftp://127.0.0.1/v1", {}, BODY, 5)
+    await transport.close()
+
+
+async def test_a_packed_reply_is_unpacked_and_one_that_is_not_what_it_says_is_a_failure(make: Make) -> None:
+    packed = gzip.compress(b'{"choices": []}')
+    answers = [(200, {"content-encoding": "gzip"}, packed), (200, {"content-encoding": "gzip"}, b"plain")]
+    async with FakeOpenAI(lambda body, k: answers[k]) as server:
+        transport = make()
+        headers = {"accept-encoding": "gzip, deflate"}
+        response = await transport.send(f"{server.url}/completions", headers, BODY, 5)
+        assert response.body == b'{"choices": []}'
+        with pytest.raises(Transient) as caught:
+            await transport.send(f"{server.url}/completions", headers, BODY, 5)
+        await transport.close()
+    assert caught.value.billed
+
+
+async def test_a_redirect_is_a_response(make: Make) -> None:
+    async with FakeOpenAI(lambda body, k: (307, {"location": "/elsewhere"}, b"")) as server:
+        transport = make()
+        assert (await transport.send(f"{server.url}/completions", {}, BODY, 5)).status == 307
+        await transport.close()
+    assert len(server.requests) == 1
+
+
+def test_what_the_native_transport_cannot_be_told_is_left_to_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert isinstance(usual_transport("https://api.example.com/v1"), NativeTransport)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    assert isinstance(usual_transport("https://api.example.com/v1"), HttpxTransport)
+    assert isinstance(usual_transport("http://127.0.0.1:8000/v1"), NativeTransport)

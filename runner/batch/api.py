@@ -1,0 +1,155 @@
+"""What the batch room asks of a provider, and the few HTTP calls that this takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+import httpx
+import orjson
+
+from runner.batch.log import Batch
+from runner.models.bodies import load_json
+from runner.models.http import HttpModel, Prepared
+from runner.models.transport import CONNECT_TIMEOUT, Response, failure, proxy_for
+
+MB = 1_000_000
+PAUSE = 60.0
+"""Seconds without a byte after which a download or an upload is given up and tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a provider says of one batch. `status` is its own word; `fault` is why it failed as a whole;
+    `full` that it did because too much is queued already."""
+
+    id: str
+    status: str
+    ended: bool
+    counts: dict[str, int] = field(default_factory=dict)
+    created: float | None = None
+    nonce: str | None = None
+    input_file: str | None = None
+    files: tuple[str, ...] = ()
+    fault: str | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of results: which request, with which HTTP status, and the reply's body (or the error's). `kind`
+    names an ending that is no answer (expired, cancelled): it is asked for again."""
+
+    key: str
+    status: int
+    body: Any
+    kind: str = ""
+
+
+class Api(Protocol):
+    """A provider's batches. All of it raises what the direct calls of its model raise."""
+
+    most_requests: int
+    most_bytes: int
+    names: bool
+    """Whether a batch carries its nonce, so that it is known again without doubt."""
+
+    def line(self, key: str, asked: Prepared) -> bytes:
+        """A request as it stands in the batch's file, with its newline."""
+        ...
+
+    async def upload(self, batch: Batch, file: Path) -> str | None:
+        """Bring the file to the provider; its name there, None where this is no step of its own."""
+        ...
+
+    async def submit(self, batch: Batch, file: Path) -> Look:
+        """Begin the batch."""
+        ...
+
+    async def find(self, batch: Batch) -> list[Look]:
+        """The batches at the provider that may be this one, whose submission was not confirmed."""
+        ...
+
+    async def look(self, id: str) -> Look:
+        """How a batch is doing."""
+        ...
+
+    def results(self, look: Look) -> AsyncIterator[Result | None]:
+        """The results of a batch that has ended, in any order; None for a line that cannot be read."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class Desk:
+    """A model's HTTP calls that are no draws: a few an hour, so a plain client does."""
+
+    def __init__(self, model: HttpModel) -> None:
+        self.model = model
+        proxy = proxy_for(model.url("/"))[1]
+        timeout = httpx.Timeout(PAUSE, connect=CONNECT_TIMEOUT, pool=None)
+        self._client = httpx.AsyncClient(proxy=proxy or None, trust_env=False, timeout=timeout)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """The JSON object with which the provider answers."""
+        url = self.model.url(path)
+        headers = {"accept": "application/json", **self.model.own_headers(), **more.pop("headers", {})}
+        try:
+            with anyio.fail_after(self.model.timeout):
+                response = await self._client.request(method, url, headers=headers, **more)
+        except (TimeoutError, httpx.HTTPError, httpx.StreamError, OSError) as error:
+            raise failure(url, error) from error
+        return self.model.read(_response(response, response.content), {})
+
+    @asynccontextmanager
+    async def _opened(self, path: str) -> AsyncIterator[httpx.Response]:
+        url = self.model.url(path)
+        try:
+            async with self._client.stream("GET", url, headers=self.model.own_headers()) as response:
+                if response.status_code != 200:
+                    self.model.read(_response(response, await response.aread()), {})
+                yield response
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            raise failure(url, error) from error
+
+    async def lines(self, path: str) -> AsyncIterator[bytes]:
+        """The lines of a file at the provider as they come, split at newlines alone."""
+        async with self._opened(path) as response:
+            rest = b""
+            async for part in response.aiter_bytes():
+                *whole, rest = (rest + part).split(b"\n")
+                for line in whole:
+                    if line.strip():
+                        yield line
+            if rest.strip():
+                yield rest
+
+
+def _response(response: httpx.Response, body: bytes) -> Response:
+    return Response(response.status_code, dict(response.headers), body)
+
+
+def row_of(line: bytes) -> dict[str, Any] | None:
+    """A line's JSON object; None where it is none. Takes a byte order mark, NaN and lone surrogates."""
+    return load_json(line)
+
+
+def error_body(error: Any) -> bytes:
+    """An error as the body of the reply that it would have been by itself."""
+    if isinstance(error, Mapping) and "error" in error:
+        return orjson.dumps(error)
+    return orjson.dumps({"error": error})
+
+
+def counted(raw: Any, *names: str) -> int:
+    """The sum of an object's counts."""
+    return sum(int(raw.get(name) or 0) for name in names) if isinstance(raw, Mapping) else 0

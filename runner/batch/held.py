@@ -1,0 +1,100 @@
+"""A call that awaits its batch, a batch in the making, and how a process deals with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from runner.batch.log import Batch, Place, key_of, new_nonce
+from runner.batch.reading import Outcome
+from runner.budget import Cost
+from runner.models.base import Call
+from runner.models.http import Prepared
+from runner.models.queue import Ticket
+
+HEADING = 64
+"""Bytes of a batch that are none of its requests'."""
+
+
+@dataclass
+class Export:
+    """Where the next wave is written, and in which shape (None: the model's own). `written` tells what was: a
+    file for each model that had something to ask, the first one's as named."""
+
+    to: Path
+    shape: str | None = None
+    written: dict[Path, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How this process deals with batches. `wait`: until they have ended; else it submits and leaves.
+
+    `adopt` are batches that a person names as those whose submission was not confirmed; `resubmit` says that
+    there are none, and that a batch which its provider no longer knows is given up. `export`: what would be
+    submitted becomes a file.
+    """
+
+    wait: bool = True
+    adopt: tuple[str, ...] = ()
+    resubmit: bool = False
+    export: Export | None = None
+
+
+@dataclass
+class Hooks:
+    """What a passage needs of its run. `admit` says how many of the first calls there is budget for (or raises
+    BudgetSpent), `resume` that calls are under way already, `release` that one no longer is (True: it ended, in
+    a reply or a failure); `note` logs a line; `priced`: a call's dollars are asked for."""
+
+    admit: Callable[[Sequence[Cost]], int]
+    resume: Callable[[Sequence[Cost]], None]
+    release: Callable[[Cost, bool], None]
+    note: Callable[[str], None]
+    priced: bool = False
+
+
+@dataclass(eq=False)
+class Held:
+    """A call that awaits its batch. `batch` is None until it is in one."""
+
+    call: Call
+    ticket: Ticket
+    cost: Cost
+    batch: Batch | None = None
+    outcome: Outcome | None = None
+    done: anyio.Event = field(default_factory=anyio.Event)
+    waiting: bool = False
+    """Whether somebody awaits it."""
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.call)
+
+
+@dataclass(eq=False)
+class Chunk:
+    """A batch in the making: calls with `sent` and line, all to one path."""
+
+    nonce: str = field(default_factory=new_nonce)
+    path: str = ""
+    calls: list[tuple[Held, Mapping[str, Any], bytes]] = field(default_factory=list)
+    size: int = HEADING
+
+    @property
+    def next_key(self) -> str:
+        return key_of(self.nonce, len(self.calls))
+
+    def add(self, held: Held, asked: Prepared, line: bytes) -> None:
+        self.path = asked.path
+        self.calls.append((held, asked.sent, line))
+        self.size += len(line)
+
+
+def place_of(call: Call) -> Place:
+    """Which draws a call is for."""
+    return call.scope, call.request.hash, call.first, call.n

@@ -1,0 +1,104 @@
+"""Waves as files: exported, answered by whatever eats them, imported, until the run is at its end."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from runner import library
+from runner.errors import JobError, RunError
+from runner.methods.cot_sc import CotSC
+from runner.testing import pure_answer
+from runner.testing_batches import FakeAnthropicBatches, FakeOpenAIBatches, answers
+from tests.batches import METHODS, Chains, a_job, ran, resumed, rows_of
+
+
+async def by_files(job, server, tmp_path, shape, spoil=lambda wave, results: results):
+    """Export, answer, import, until nothing is left; gives the run and the number of files."""
+    run, written, waves = None, {None: 1}, 0
+    while written:
+        file = tmp_path / f"wave{waves}.jsonl"
+        run, written = await library.export(
+            run.path if run else job, file, shape=shape, outputs=tmp_path / "files"
+        )
+        if written:
+            assert run.status == "waiting"
+            results = tmp_path / "results.jsonl"
+            results.write_bytes(spoil(waves, answers(file.read_bytes(), server, shape=shape)))
+            await library.import_results(run.path, results)
+            waves += 1
+            assert waves < 20
+    return run, waves
+
+
+@pytest.mark.parametrize("shape", ["openai", "vllm", "mistral", "gemini", "anthropic"])
+async def test_every_shape_makes_the_round_trip(shape, tmp_path):
+    anthropic = shape == "anthropic"
+    make = (lambda: FakeAnthropicBatches(Chains())) if anthropic else (lambda: FakeOpenAIBatches(pure_answer))
+    async with make() as server:
+        direct = await ran(
+            a_job(server, "direct", methods=METHODS, limit=2, model={"in_flight": 1}), tmp_path / "d"
+        )
+    async with make() as server:
+        run, waves = await by_files(a_job(server, methods=METHODS, limit=2), server, tmp_path, shape)
+        assert not [request for request in server.requests if request.path.endswith(("/batches", "/files"))]
+    assert run.status == "finished"
+    assert rows_of(run) == rows_of(direct)
+    assert waves == max(row["n_steps"] for row in direct.trajectories if row["method"] == "react")
+
+
+async def test_a_file_that_breaks_off_gives_what_it_has_and_the_rest_is_in_the_next(tmp_path):
+    def spoil(wave, results):
+        return results[: len(results) // 2] if wave == 0 else results
+
+    async with FakeOpenAIBatches(pure_answer) as server:
+        job = a_job(server, methods=CotSC(samples=5, until="all"), limit=3)
+        run, waves = await by_files(job, server, tmp_path, "vllm", spoil)
+    assert (run.status, waves) == ("finished", 2)
+    assert run.manifest["totals"]["calls"] == 3 * 2
+
+
+async def test_what_is_refused_for_good_fails_its_episode_and_ends(tmp_path):
+    def script(body, k):
+        if k == 0:
+            return 400, {}, b'{"error": {"message": "no", "type": "invalid_request_error"}}'
+        return pure_answer(body, k)
+
+    async with FakeOpenAIBatches(script) as server:
+        run, waves = await by_files(a_job(server, limit=3), server, tmp_path, "vllm")
+    assert waves == 1
+    assert sorted(row["status"] for row in run.trajectories) == ["error", "finished", "finished"]
+
+
+async def test_an_export_that_was_not_imported_is_written_again_and_both_can_be_read(tmp_path):
+    async with FakeOpenAIBatches(pure_answer) as server:
+        job = a_job(server, limit=2)
+        run, first = await library.export(job, tmp_path / "a.jsonl", outputs=tmp_path / "files")
+        run, second = await library.export(run.path, tmp_path / "b.jsonl")
+        assert list(first.values()) == list(second.values())
+        results = tmp_path / "results.jsonl"
+        results.write_bytes(answers((tmp_path / "a.jsonl").read_bytes(), server))
+        found = await library.import_results(run.path, results)
+        assert (found.kept, found.again, found.missing) == (4, 0, 0)
+        results.write_bytes(answers((tmp_path / "b.jsonl").read_bytes(), server))
+        assert (await library.import_results(run.path, results)).again == 4
+        run = await resumed(job, run)  # nothing is left to ask
+    assert run.status == "finished" and not server.batches
+
+
+async def test_a_file_of_another_run_is_refused(tmp_path):
+    async with FakeOpenAIBatches(pure_answer) as server:
+        run, _ = await library.export(a_job(server), tmp_path / "a.jsonl", outputs=tmp_path / "files")
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(orjson.dumps({"custom_id": "q1", "response": {"status_code": 200, "body": {}}}))
+    with pytest.raises(RunError, match=r"other\.jsonl: no line of it answers a request of this run"):
+        await library.import_results(run.path, other)
+
+
+async def test_a_shape_that_a_provider_lacks_is_refused_before_a_folder_is_made(tmp_path):
+    async with FakeAnthropicBatches(Chains()) as server:
+        with pytest.raises(JobError, match="the shape anthropic, not gemini"):
+            await library.export(
+                a_job(server), tmp_path / "a.jsonl", shape="gemini", outputs=tmp_path / "files"
+            )
+    assert not (tmp_path / "files").exists()
