@@ -121,17 +121,17 @@ async def pressed(
 
 def full() -> dict[str, Any]:
     """For `tests.full`: three minutes at 600 requests and 90,000 tokens a minute, 60 s windows; limits known to
-    the job, told in headers, unknown; and limits that are halved or doubled half-way (use is then counted from a
-    window after the halving, as a server whose window is too full lets nothing in until then, and from a third of
-    one after the doubling). Two at a time, so that they don't disturb each other."""
+    the job, told in headers, unknown; and limits that are halved or doubled after 90 s. Use is then counted from a
+    third of a window after the doubling; and of two windows, from two thirds of one after the halving, as a server
+    whose window is too full lets nothing in until then. Two at a time, so that they don't disturb each other."""
     import tempfile
 
     found: dict[str, Any] = {}
     known = {"requests_per_minute": 600, "in_flight": 200}
 
-    async def one(name: str, limited: Limited, **how: Any) -> None:
+    async def one(name: str, limited: Limited, *, seconds: float = 180.0, **how: Any) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            figures = await pressed(Path(folder), limited, 180.0, **how)
+            figures = await pressed(Path(folder), limited, seconds, **how)
         found[name] = {
             "answered": figures.answered,
             "refused": figures.refused,
@@ -152,7 +152,8 @@ def full() -> dict[str, Any]:
         return Delay(1.0, pure_answer(body, k))
 
     long = Limited(lambda body, k: "word " * (100 + k % 100), requests=600, tokens=90_000, window=60.0)
-    halved, doubled = {"change": to(300), "settled": 150.0}, {"change": to(600), "settled": 110.0}
+    halved = {"change": to(300), "settled": 130.0, "seconds": 250.0}
+    doubled = {"change": to(600), "settled": 110.0}
     cases: list[tuple[str, Limited, dict[str, Any]]] = [
         ("known", limit(), {"settings": known}),
         ("known, tokens bind", long, {"settings": {**known, "tokens_per_minute": 90_000}}),

@@ -187,9 +187,9 @@ class Controller:
         if requests < 2:  # it let nothing in for as long as is remembered: that says nothing of its limits
             self._restart("429: nothing was let in, and now is")
             return
-        if self.window is None:
+        if not self._trying:  # found for the first time, or lowered: what was let in came in a bunch
             self._headroom, self._spread_at = HEADROOM, now + seconds
-        else:  # one too many by our count: theirs may be a little ahead of ours
+        if self.window is not None:  # one too many by our count: theirs may be a little ahead of ours
             requests, tokens = math.ceil(LESS * requests), LESS * tokens
             calm = CALM_FOR_PAUSE * (sent - began)
         self._step, self._trying = STEP, False

@@ -298,7 +298,8 @@ class Model(BaseModel):
     retry_for: float = Field(
         1800.0,
         gt=0,
-        description="Seconds that tries and pauses of one call may take, its queueing not counted.",
+        description="Seconds that tries and pauses of one call may take, its queueing not counted; and for which "
+        "a call waits for an endpoint that answers nobody.",
     )
     timeout: float = Field(
         600.0, gt=0, description="Seconds that one try may take, waiting for a place not counted."

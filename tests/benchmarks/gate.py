@@ -30,12 +30,30 @@ def shares(known: bool, requests: int, minutes: float, takes: float) -> tuple[fl
     async def main() -> float:
         began = anyio.current_time()
         settings = {"requests_per_minute": requests} if known else {}
-        await load(model(server, **settings), 60 * minutes, max(200, requests // 10))
+        await load(model(server, **settings), 60 * minutes, max(200, int(requests / 10 * takes)))
         return began
 
     began = run(main)
     end = began + 60 * minutes
     return server.use(began, end), server.use(began + 60, end), server.share_refused
+
+
+def following(requests: int, factor: float) -> tuple[float, float]:
+    """A hidden limit that changes by a factor after 90 s: share used of the new one, from a third of a window later
+    in the next one after a rise, two thirds later in the next two after a fall (until then a server whose window is
+    too full lets nothing in); share of 429s."""
+    random.seed(7)
+    server = Server(requests=requests)
+    begin, end = (110.0, 170.0) if factor > 1 else (130.0, 250.0)
+
+    async def main() -> float:
+        began = anyio.current_time()
+        later = [(90.0, lambda: setattr(server, "requests", requests * factor))]
+        await load(model(server), end, max(200, requests // 5), later=later)
+        return began
+
+    began = run(main)
+    return server.use(began + begin, began + end), server.share_refused
 
 
 def grant(waiters: int, rate: float | None, limits: dict[Key, float]) -> float:
@@ -78,6 +96,11 @@ def main() -> None:
                 used, later, refused = shares(known, requests, minutes, takes)
                 name = f"{requests} a minute, {'known' if known else 'hidden'}"
                 say(f"{name:28} {takes:4} s   {used:10.1%}   {later:16.1%}   {refused:.2%}\n")
+    say("\nhidden limit that changes   used then   429s\n")
+    for requests in (300, 600, 2400):
+        for factor in (2.0, 0.5):
+            used, refused = following(requests, factor)
+            say(f"{requests:6} a minute, times {factor:3} {used:13.1%}   {refused:.2%}\n")
     minute: dict[Key, float] = {("tokens", 60.0): 1e9}
     say("\nwaiting   CPU of a grant: free   with tokens a minute   with both limits (microseconds)\n")
     for waiters in WAITERS:
