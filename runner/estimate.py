@@ -6,6 +6,7 @@ all steps, both halves of a hybrid. Draws that methods share are counted once, a
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from anyio.lowlevel import checkpoint
 
 from envs.base import Observation, Session, Task, World
-from runner.episode import Ended, Episode
+from runner.episode import Ended, Episode, Until
 from runner.errors import OvernightError
 from runner.job import Job, Planned
 from runner.ledger import Draw, Ledger
+from runner.methods.prompts import Prompt
 from runner.models.base import Request
 from runner.models.passage import Passage
 from runner.place import Place
@@ -104,8 +106,7 @@ class _Counting:
         self._calls[key] = (passage.name, before[1] + calls, before[2] + prompt, request.params.max_tokens)
         await checkpoint()  # samplers side by side begin at one depth
         self.depth = max(self.depth, depth)
-        text = f" It is not clear yet, so there is more to find.\nAction: Search[nothing {request.hash[:8]}]"
-        return [Draw(scope, request.hash, i, text) for i in range(first, first + n)]
+        return [Draw(scope, request.hash, i, _undecided(request.hash, i)) for i in range(first, first + n)]
 
     def counted(self) -> dict[str, ModelCount]:
         """By model: all that was asked for so far."""
@@ -123,6 +124,25 @@ class _Counting:
                 of.chain_prompt_tokens += prompt
                 of.chain_completion_tokens += draws * longest
         return found
+
+
+class _Tried(Episode):
+    """An episode whose rules stop nothing: whatever it may draw is drawn."""
+
+    async def sample(
+        self, prompt: Prompt, n: int = 1, *, until: Until | None = None, **how: Any
+    ) -> list[Draw]:
+        return await super().sample(prompt, n, **how)
+
+
+def _undecided(request_hash: str, i: int) -> str:
+    """A reply without an answer of any kind, a number in it least of all, and unlike any other draw's: so no vote
+    finds a majority, and no action comes twice."""
+    words = hashlib.sha256(f"{request_hash} {i}".encode()).hexdigest()[:12].translate(_LETTERS)
+    return f" It is not clear yet, so there is more to find.\nAction: Search[nothing {words}]"
+
+
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 class _Silent(Session):
@@ -199,15 +219,15 @@ async def first_request(job: Job, task_id: str, method: str) -> Request:
 async def _try(job: Job, planned: Planned, sampling: Any, ledger: Ledger) -> None:
     world = _quiet(job.worlds[planned.cell.env])
     roles: Mapping[str, Passage] = {
-        "policy": Passage("policy", job.models[planned.cell.model]),
-        **{role: Passage(role, job.models[model]) for role, model in job.settings.roles.items()},
+        "policy": Passage(planned.cell.model, job.models[planned.cell.model]),
+        **{role: Passage(model, job.models[model]) for role, model in job.settings.roles.items()},
     }
     cell = planned.cell
     place = Place(
         run="plan", id=f"{planned.id}#{id(planned)}", index=0, config="", env=cell.env, method=cell.method,
         model=cell.model, trial=planned.trial, world=world, roles=roles, sampling=sampling, ledger=ledger,
     )  # fmt: skip
-    episode = Episode(planned.task, place)
+    episode = _Tried(planned.task, place)
     try:
         await job.methods[cell.method].solve(episode)
     except Ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from envs.qa import QA
 from runner import library
 from runner.analysis.money import told as told_money
 from runner.forecast import ASSUMPTION, shortest, told
@@ -47,6 +48,34 @@ async def test_the_price_is_that_of_the_counted_tokens_and_hybrids_wait_a_wave_l
     assert of.lossless_usd == pytest.approx(price - 0.43 * chains + prompts, rel=1e-3)
     text = "\n".join(told(found))
     assert "8 waves" in text and ASSUMPTION in text and "no limit is set" in text
+
+
+async def test_a_plan_knows_its_models_by_the_names_that_the_job_gives_them():
+    models = {
+        "small": {"provider": "scripted", "model": "s", "price": {"input": 1.0, "output": 4.0}},
+        "large": {"provider": "scripted", "model": "l", "price": {"input": 10.0, "output": 40.0}},
+    }
+    found = await library.plan(
+        Job.parse({"envs": {"hotpotqa": {}}, "methods": {"cot": {}}, "models": models, "limit": 3})
+    )
+    assert {name: of.calls for name, of in found.models.items()} == {"small": 3, "large": 3}
+    assert found.forecast is not None
+    small, large = (found.forecast.models[name].usd for name in ("small", "large"))
+    assert small and large == pytest.approx(10 * small)
+
+
+@pytest.mark.parametrize("kind", ["number", "choice", "boolean", "text", "label"])
+@pytest.mark.parametrize("until", ["lossless", "beta(0.95)", "window(5)"])
+async def test_a_plan_counts_every_chain_whatever_an_answer_is_and_whichever_rule_stops(
+    tmp_path, kind, until
+):
+    data = tmp_path / "questions.jsonl"
+    gold = {"number": "7", "choice": "A", "boolean": "yes", "text": "seven", "label": "seven"}[kind]
+    rest = f'"target": "{gold}", "options": ["seven", "eight"]'
+    data.write_text("".join(f'{{"input": "question {k}?", {rest}}}\n' for k in range(30)))
+    world = QA(data=str(data), answer=kind, labels=["seven", "eight"] if kind == "label" else [])
+    found = await library.plan(Job.of(world, CotSC(until=until), Priced()))
+    assert (found.calls, found.draws) == (30 * 21, 30 * 21)
 
 
 @pytest.mark.parametrize(
