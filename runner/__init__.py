@@ -10,19 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runner.analysis.figure2 import figure2
+    from runner.analysis.table1 import table1
     from runner.job import Job
-    from runner.library import complete, figure2, load, plan, render, rescore, resume, run, table1
+    from runner.library import complete, load, plan, render, rescore, resume, run
     from runner.results import Run
 
 __all__ = [
     "Job", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run", "table1",
 ]  # fmt: skip
+_WHERE = {name: f"runner.analysis.{name}" for name in ("figure2", "table1")}
 
 
 def __getattr__(name: str) -> Any:
     """Names are loaded when first used, so that importing the package costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module 'runner' has no attribute {name!r}")
-    from runner import library
+    from importlib import import_module
 
-    return getattr(library, name)
+    return getattr(import_module(_WHERE.get(name, "runner.library")), name)

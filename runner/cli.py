@@ -320,10 +320,11 @@ def figure2(
 ) -> None:
     """The ReAct paper's Figure 2 from a run: accuracy against the number of chains, for the sampling methods."""
     from runner import library
+    from runner.analysis.figure2 import figure2
 
     if complete:
         _async(library.complete, folder, progress=not quiet)
-    found = library.figure2(folder)
+    found = figure2(folder)
     click.echo(str(found))
     if as_json is not None:
         import orjson

@@ -330,6 +330,11 @@ class Episode:
         if votes.tied:
             self.flags.add("tied_vote")
 
+    @property
+    def open(self) -> bool:
+        """Whether it holds something in the world."""
+        return self._session is not None
+
     async def close(self) -> None:
         """Free the world. Called by the scheduler, also after an error."""
         await self._close_session()

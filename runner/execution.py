@@ -298,8 +298,9 @@ class Execution:
                 elif not isinstance(failure, (Ended, ModelError)):
                     self.folder.log(f"{planned.id}: {traceback.format_exc()}")
             finally:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(10, shield=True):
-                    await self._close_episode(episode)
+                if episode.open:
+                    with anyio.move_on_after(10, shield=True):
+                        await self._close_episode(episode)
             self._write(episode, error, status)
             return
         self._write(episode, WorldError(f"the episode had to restart {MOST_LIVES} times"), None)

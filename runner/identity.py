@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import orjson
 from pydantic import BaseModel
 
 from envs.base import DataError, World
 from runner import registry
-from runner.jsonl import clean
+from runner.jsonl import canonical, clean
 from runner.methods.base import Method
 from runner.methods.prompts import FILE_KEYS, Style, few_shot
 from runner.models.base import Model
@@ -47,7 +46,7 @@ class Configs:
     """Config hashes, with what a cell's episodes have in common hashed once."""
 
     def __init__(self, job: Job) -> None:
-        self._common: dict[Cell, bytes] = {}
+        self._common: dict[Cell, Any] = {}
         for cell in job.cells:
             method, world = job.methods[cell.method], job.worlds[cell.env]
             common: dict[str, Any] = {
@@ -60,15 +59,14 @@ class Configs:
             }
             for name in {cell.model, *job.settings.roles.values()}:
                 common |= _of_model(name, job.models[name])
-            self._common[cell] = orjson.dumps(clean(common), option=orjson.OPT_SORT_KEYS)
+            self._common[cell] = hashlib.sha256(canonical(common))
 
     def of(self, planned: Planned) -> str:
         """16 hex digits over the cell's shape and the task's content."""
         task = planned.task
-        content = clean([task.id, task.input, task.target, dict(task.metadata)])
-        digest = hashlib.sha256(self._common[planned.cell])
-        digest.update(orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str))
-        return digest.hexdigest()[:16]
+        digest = self._common[planned.cell].copy()
+        digest.update(canonical([task.id, task.input, task.target, dict(task.metadata)]))
+        return str(digest.hexdigest())[:16]
 
 
 def _of_method(name: str, method: Method) -> dict[str, Any]:

@@ -35,14 +35,27 @@ def _finite(value: Any) -> bool:
     """Whether no float in it is NaN or infinite. (A quick look: this runs for every line that is written.)"""
     if isinstance(value, float):
         return math.isfinite(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return False  # let `clean` see to it
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for item in items:
         kind = type(item)
-        if kind is not str and kind is not int and item is not None and not _finite(item):
+        if kind is str or kind is int or item is None:
+            continue
+        if kind is float:
+            if item - item != 0.0:  # infinite, or NaN
+                return False
+        elif not _finite(item):
             return False
     return True
+
+
+def canonical(value: Any) -> bytes:
+    """Compact JSON with sorted keys, of the value as `clean` has it: what hashes are made of."""
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+    with contextlib.suppress(TypeError):
+        text = orjson.dumps(value, option=options)
+        if b"null" not in text or _finite(value):
+            return text
+    return orjson.dumps(clean(value), option=orjson.OPT_SORT_KEYS, default=str)
 
 
 def clean(value: Any) -> Any:

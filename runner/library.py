@@ -17,8 +17,6 @@ import orjson
 from anyio import to_thread
 
 from runner import registry
-from runner.analysis.figure2 import figure2
-from runner.analysis.table1 import table1
 from runner.batch.files import Imported, batched, read_results
 from runner.batch.held import Export, Manner
 from runner.batch.log import BatchLog
@@ -416,6 +414,6 @@ def bare(error: BaseException) -> BaseException:
 
 
 __all__ = [
-    "Job", "OvernightError", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run",
-    "table", "table1",
+    "Job", "OvernightError", "Run", "complete", "load", "plan", "render", "rescore", "resume", "run",
+    "table",
 ]  # fmt: skip

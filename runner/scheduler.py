@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from time import monotonic
@@ -9,7 +11,6 @@ from time import monotonic
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream
 
 from runner.job import Planned
 
@@ -32,25 +33,26 @@ class Scheduler:
         self.max_episodes = max_episodes
         self.solve = solve
         self.in_flight = 0
+        """Episodes that were handed out and have not ended."""
         self.draining = False
         self.moved: Callable[[], None] = lambda: None
-        """Told when `busy` or `full` has changed."""
+        """Told when `in_flight` or `full` has changed."""
         self._fed = False
         self._workers = 0
-        self._idle = 0
+        self._idle: list[asyncio.Future[Planned | None]] = []
+        """Workers that wait for an episode."""
+        self._ready: deque[Planned] = deque()
+        """Episodes that were read and wait for a worker."""
+        self._taken = asyncio.Event()
+        """Set when none of those is left."""
         self._batch = 1
         self._feeding = anyio.CancelScope()
         self._plan_error: Exception | None = None
 
     @property
-    def busy(self) -> int:
-        """Episodes that were handed out and have not ended."""
-        return self._workers - self._idle
-
-    @property
     def full(self) -> bool:
         """Whether no episode begins before another one ends: all places are taken, or the plan is at its end."""
-        return self._fed or self.busy >= self.max_episodes
+        return self._fed or self.in_flight >= self.max_episodes
 
     async def run(self, plan: Iterator[Planned]) -> None:
         """Until the plan is exhausted, or drained: then until those in flight have ended."""
@@ -58,6 +60,11 @@ class Scheduler:
             with self._feeding:
                 await self._feed(plan, tasks)
             self._fed = True
+            self._ready.clear()  # of a plan that is not followed to its end
+            for waiting in self._idle:
+                if not waiting.done():
+                    waiting.set_result(None)
+            self._idle.clear()
             self.moved()
         if self._plan_error is not None:
             raise self._plan_error
@@ -73,19 +80,28 @@ class Scheduler:
         self.drain()
 
     async def _feed(self, plan: Iterator[Planned], tasks: TaskGroup) -> None:
-        send, receive = anyio.create_memory_object_stream[Planned]()
-        with send, receive:
-            while not self.draining and self._plan_error is None:
-                batch = await to_thread.run_sync(self._take, plan, abandon_on_cancel=True)
-                if not batch and self._plan_error is None:
-                    break
-                for planned in batch:
-                    if not self._idle and self._workers < self.max_episodes:
-                        self._workers += 1
-                        tasks.start_soon(self._work, receive.clone())
-                    await send.send(planned)
-                    self._idle -= 1  # here, as the worker that took it has not run yet
-                    self.moved()
+        while not self.draining and self._plan_error is None:
+            batch = await to_thread.run_sync(self._take, plan, abandon_on_cancel=True)
+            if not batch and self._plan_error is None:
+                break
+            self._ready.extend(batch)
+            while self._ready:
+                if self._idle:
+                    self._hand_out()
+                elif self._workers < self.max_episodes:
+                    self._workers += 1
+                    self.in_flight += 1
+                    tasks.start_soon(self._work, self._ready.popleft())
+                else:
+                    self._taken = asyncio.Event()
+                    await self._taken.wait()
+            self.moved()
+
+    def _hand_out(self) -> None:
+        waiting = self._idle.pop()
+        if not waiting.done():
+            self.in_flight += 1
+            waiting.set_result(self._ready.popleft())
 
     def _take(self, plan: Iterator[Planned]) -> list[Planned]:
         batch: list[Planned] = []
@@ -97,17 +113,25 @@ class Scheduler:
         self._batch = min(BATCH, 2 * self._batch) if monotonic() - began < BATCH_SECONDS else 1
         return batch
 
-    async def _work(self, plan: MemoryObjectReceiveStream[Planned]) -> None:
-        with plan:
-            while True:
-                self._idle += 1
+    async def _work(self, planned: Planned | None) -> None:
+        while planned is not None:
+            try:
+                await self.solve(planned)
+            finally:
+                self.in_flight -= 1
+            planned = self._next()
+            if planned is None and not self._fed:
+                waiting: asyncio.Future[Planned | None] = asyncio.get_running_loop().create_future()
+                self._idle.append(waiting)
                 self.moved()
-                try:
-                    planned = await plan.receive()
-                except anyio.EndOfStream:
-                    return
-                self.in_flight += 1
-                try:
-                    await self.solve(planned)
-                finally:
-                    self.in_flight -= 1
+                planned = await waiting
+
+    def _next(self) -> Planned | None:
+        """What was read already and waits for a place. Nothing while draining."""
+        if self.draining or not self._ready:
+            return None
+        self.in_flight += 1
+        planned = self._ready.popleft()
+        if not self._ready:
+            self._taken.set()
+        return planned

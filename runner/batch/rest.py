@@ -56,7 +56,7 @@ class Rest:
         scheduler, sampler = self.scheduler, self.sampler
         return (
             scheduler.full
-            and scheduler.busy <= len(sampler.asking)
+            and scheduler.in_flight <= len(sampler.asking)
             and sampler.flights <= sampler.in_flight
             and sampler.in_flight == sum(passage.still for passage in self.passages)
         )
@@ -70,7 +70,7 @@ class Rest:
 
         def waiting_only() -> bool:
             done = all(p.left and (not p.parked or p in self._blocked) for p in self.passages)
-            return done and self.scheduler.busy > 0
+            return done and self.scheduler.in_flight > 0
 
         await self._until(waiting_only)
 

@@ -243,6 +243,21 @@ class Reply:
     batch: str | None = None
     """The batch by which it came, if it did."""
 
+    def told(self, seconds: float, windows: tuple[Window, ...]) -> Reply:
+        """The same reply with how long it took and what its headers say. (Not `dataclasses.replace`, which costs
+        more than the rest of a call.)"""
+        return Reply(
+            self.choices, self.usage, self.sent, self.endpoint, self.provider_id, seconds, self.waited,
+            self.cost_usd, windows, self.batch,
+        )  # fmt: skip
+
+    def settled(self, seconds: float, waited: float, endpoint: str, cost_usd: float | None) -> Reply:
+        """The same reply as it is kept: with the times of all its tries, what answered, and its price."""
+        return Reply(
+            self.choices, self.usage, self.sent, endpoint, self.provider_id, seconds, waited, cost_usd,
+            self.windows, self.batch,
+        )  # fmt: skip
+
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The text before the earliest stop string, and whether there was one. Applied to every reply on our

@@ -442,7 +442,7 @@ class HttpModel(Model):
         except ModelError as error:
             error.windows = windows
             raise
-        return dataclasses.replace(reply, seconds=seconds, windows=windows)
+        return reply.told(seconds, windows)
 
     async def post(self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()) -> Answer:
         """POST `body` as JSON.

@@ -110,7 +110,10 @@ class Passage:
                 tried: _Try = _Try()
                 try:
                     reply = await self._try(call, ticket, tried)
-                    return dataclasses.replace(reply, seconds=tried.took, waited=waited + tried.waited)
+                    assert tried.line is not None
+                    endpoint = reply.endpoint or tried.line.name
+                    cost = tried.line.model.cost(reply.usage) if reply.cost_usd is None else reply.cost_usd
+                    return reply.settled(tried.took, waited + tried.waited, endpoint, cost)
                 except ModelError as error:
                     if tried.line is None:
                         raise
@@ -191,8 +194,7 @@ class Passage:
                 self.under_way.pop(id(ticket), None)
             this.took = self.queue.clock() - sent
             line.answered(ticket, sent, reply, self.charges.real(call, reply.usage))
-            cost = line.model.cost(reply.usage) if reply.cost_usd is None else reply.cost_usd
-            return dataclasses.replace(reply, endpoint=reply.endpoint or line.name, cost_usd=cost)
+            return reply
 
     def _tell(self, call: Call, error: ModelError) -> None:
         if self.on_failure is not None:
