@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from runner.cli import main
 from runner.job import Job
 from runner.methods.base import Method
 from runner.methods.cot import Cot
+from runner.methods.cot_sc import CotSC
 from runner.methods.react import React
 from runner.models.base import Model
 from runner.models.scripted import scripted
@@ -234,6 +236,27 @@ async def test_the_readmes_method_answers(tmp_path):
     run = await library.run(Job.of(HotpotQA(), kind(), model, limit=2), outputs=tmp_path, progress=False)
     assert [row["answer"] for row in run.trajectories] == ["second", "second"]
     assert len(model.calls) == 4
+
+
+async def test_the_readmes_stopping_rule_stops_and_its_figures_are_the_measured_ones(tmp_path):
+    from envs.hotpotqa import HotpotQA
+
+    (rule,) = [text for text in snippets("python") if "def enough" in text]
+    file = tmp_path / "rules.py"
+    file.write_text(rule)
+    model = scripted(lambda call: ["Answer: yes"] * call.n, max_n=50)
+    method = CotSC(until=f"{file}:enough")
+    run = await library.run(Job.of(HotpotQA(), method, model, limit=1), outputs=tmp_path, progress=False)
+    assert [(call.first, call.n) for call in model.calls] == [(0, 5)]
+    assert [row["votes"]["stopped_by"] for row in run.trajectories] == [f"{file}:enough"]
+
+    kept = json.loads((ROOT / "tests" / "full" / "chains.json").read_text("utf-8"))
+    for word, found in kept.items():
+        (row,) = [line for line in TEXT.splitlines() if line.startswith(f'| `"{word}"`')]
+        verdict, saved, requests = (cell.strip() for cell in row.split("|")[3:6])
+        assert float(verdict.removesuffix(" %")) == pytest.approx(100 * found["same_verdict"], abs=0.006)
+        assert float(saved.removesuffix(" %")) == pytest.approx(100 * found["saved"], abs=0.06)
+        assert float(requests) == pytest.approx(found["requests"], abs=0.006)
 
 
 async def test_the_readmes_provider_replies(tmp_path):
