@@ -15,6 +15,8 @@ from runner.models.queue import Queue, Ticket
 
 PARKED = 3600.0
 """Seconds. A Retry-After beyond this is a quota of hours: the cell stops and the run resumes later."""
+ABOVE_ITS_LIMIT = 5
+"""Refusals in a row, without an answer between them, that tell a limit below the job's own from a single 429."""
 SHORTEST_REST, LONGEST_REST = 10.0, 1800.0
 """Seconds for which one endpoint of several is left alone; each rest is twice as long as the one before."""
 ONLY_SHORTEST_REST, ONLY_LONGEST_REST = 1.0, 60.0
@@ -36,6 +38,7 @@ class Line:
             name=self.name,
         )
         self.controller = Controller(self.gate, model.in_flight or MOST_IN_FLIGHT) if model.adapts else None
+        self._refusals = 0
         self.stopped: CellStopped | None = None
         """Why it answers nothing until a person acts; it is tried again all the same if there are others."""
         self.outage = (
@@ -85,8 +88,9 @@ class Line:
 
     def _refused(self, ticket: Ticket, sent: float, error: Transient) -> bool:
         self._answered(sent)
+        self._refusals += 1
         self.gate.refund(ticket, refused=True)
-        if self.controller is None and self.model.adaptive is None:
+        if self._refusals >= ABOVE_ITS_LIMIT and self.controller is None and self.model.adaptive is None:
             # the job's limits are not the server's: from now on they are only bounds of what is found by trying
             self.controller = Controller(self.gate, self.gate.most)
         if self.controller is not None:
@@ -98,6 +102,7 @@ class Line:
         return True
 
     def _well(self, sent: float) -> None:
+        self._refusals = 0
         self._answered(sent)
         if sent >= self.gate.paused_until:
             self.stopped = None
