@@ -101,7 +101,7 @@ def _gemini_result(row: Mapping[str, Any]) -> Result | None:
     """Gemini's line: `response`, or a status or error object. Its body becomes what the same reply would be in
     OpenAI's words, which is what the model that asked reads."""
     key, response = row["key"], row.get("response")
-    if not isinstance(key, str):
+    if not isinstance(key, str) or not {"response", "error", "status"} & row.keys():
         return None
     error = row.get("error") or row.get("status")
     if not isinstance(response, Mapping):
