@@ -127,3 +127,16 @@ async def test_the_requests_themselves_are_no_results_and_count_as_no_try(shape,
         with pytest.raises(RunError, match="no line of it answers a request"):
             await library.import_results(run.path, wave)
         assert (run.path / "batches.jsonl").read_bytes() == before
+
+
+async def test_counts_that_gemini_leaves_out_or_gives_as_null_are_none(tmp_path):
+    def spoil(wave, results):
+        rows = [orjson.loads(line) for line in results.splitlines()]
+        for row in rows:
+            row["response"]["usageMetadata"] |= {"candidatesTokenCount": None, "thoughtsTokenCount": None}
+        return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+    async with FakeOpenAIBatches(pure_answer) as server:
+        run, _ = await by_files(a_job(server, limit=2), server, tmp_path, "gemini", spoil)
+    assert run.status == "finished"
+    assert {row["status"] for row in run.trajectories} == {"finished"}
