@@ -238,7 +238,14 @@ def rescore(folder: Path) -> None:
     """Score a run anew from its ledger, with today's code and no call."""
     from runner import library
 
-    _finish(_async(library.rescore, folder))
+    run = _async(library.rescore, folder)
+    if left := run.manifest["totals"]["left_for_resume"]:
+        click.echo(
+            f"{left:,} episodes keep the rows they had: today's code asks for replies or observations that are not "
+            "on record",
+            err=True,
+        )
+    _finish(run)
 
 
 @main.group()

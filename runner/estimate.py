@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -127,12 +127,15 @@ class _Counting:
 
 
 class _Tried(Episode):
-    """An episode whose rules stop nothing: whatever it may draw is drawn."""
+    """An episode whose rules stop nothing: whatever it may draw is drawn, in the windows that they ask for."""
 
     async def sample(
         self, prompt: Prompt, n: int = 1, *, until: Until | None = None, **how: Any
     ) -> list[Draw]:
-        return await super().sample(prompt, n, **how)
+        def never_stops(draws: Sequence[Draw], left: int) -> int:
+            return left if until is None else until(draws, left) or left
+
+        return await super().sample(prompt, n, until=never_stops, **how)
 
 
 def _undecided(request_hash: str, i: int) -> str:

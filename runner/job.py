@@ -353,9 +353,11 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    if at.file is not None and ".py:" in word:
-        file, _, name = word.rpartition(":")
-        table[key] = word = f"{beside(file, at.file)}:{name}"
+    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+        if at.file is not None and isinstance(said, str) and ".py:" in said:
+            file, _, inside = said.rpartition(":")
+            table[name] = f"{beside(file, at.file)}:{inside}"
+    word = table.get(key, word)
     try:
         kind = find(word)
     except JobError as error:

@@ -53,10 +53,10 @@ def parse(word: str, *, halves: bool = False) -> Stopping:
     name, _, argument = word.strip().partition("(")
     if name in ("all", "lossless") and not argument:
         return Stopping(name, everything if name == "all" else lossless(halves=halves))
-    if match := re.fullmatch(r"(beta|window)\(\s*([0-9.]+)\s*\)", word.strip()):
+    if match := re.fullmatch(r"(?:beta\(\s*(\d*\.?\d+)|window\(\s*(\d+))\s*\)", word.strip()):
         try:
-            if match[1] == "beta":
-                return Stopping(word.strip(), beta(float(match[2]), halves=halves))
+            if match[1]:
+                return Stopping(word.strip(), beta(float(match[1]), halves=halves))
             return Stopping(word.strip(), window(int(match[2]), halves=halves))
         except ValueError as error:
             raise ValueError(f"until = {word!r}: {error}") from None
@@ -71,6 +71,10 @@ def _named(word: str) -> Rule:
         found = getattr(modules.at(place), name)
     except FileNotFoundError:
         raise ValueError(f"until = {word!r}: there is no file {place}") from None
+    except AttributeError as error:
+        if error.name != name:
+            raise ValueError(f"until = {word!r} could not be loaded: {error}") from error
+        raise ValueError(f"until = {word!r}: {place} has no {name}") from None
     except Exception as error:  # whatever a module does when it is imported
         raise ValueError(f"until = {word!r} could not be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
@@ -140,8 +144,7 @@ def window(size: int, *, halves: bool = False) -> Rule:
         whole = drawn > 0 and drawn % size == 0
         if state.settled(halves) or (whole and len(last) == 1 and None not in last):
             return 0
-        settles = state.soonest(lambda after: after.settled(halves), halves)
-        return min(size - drawn % size, settles, left)
+        return state.soonest(lambda after: after.settled(halves), halves, size - drawn % size)
 
     return rule
 
@@ -195,15 +198,16 @@ class _State:
         half, now = (self.drawn + self.left) / 2, self.counts[leader]
         return not halves or now >= half or now + self.left < half
 
-    def soonest(self, stops: Callable[[_State], bool], halves: bool) -> int:
-        """The smallest number of further draws after which `stops` could hold. It does soonest if all agree, or,
-        where a half matters, if so many are invalid that nobody can reach it."""
-        for k in range(1, self.left):
+    def soonest(self, stops: Callable[[_State], bool], halves: bool, most: int | None = None) -> int:
+        """The smallest number of further draws after which `stops` could hold, `most` at most. It does soonest if
+        all agree, or, where a half matters, if so many are invalid that nobody can reach it."""
+        most = self.left if most is None else min(most, self.left)
+        for k in range(1, most):
             for vote in (*self.counts, UNSEEN):
                 for agreeing in range(k, -1, -1) if halves else (k,):
                     if stops(self._after(vote, agreeing, k)):
                         return k
-        return self.left
+        return most
 
     def _after(self, vote: str, agreeing: int, k: int) -> _State:
         """k draws later, so many of which were for one answer and the others invalid."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from runner.methods.base import Method
 from runner.methods.cot import Cot
 from runner.methods.react import React
 from runner.methods.react_then_cot_sc import ReactThenCotSC
-from runner.models.base import Usage
+from runner.models.base import Model, Usage
 from runner.pool import Pool
 from runner.results import Run
 from runner.voting import Chain
@@ -76,12 +76,21 @@ class Spent:
         cost = row["cost_usd"]
         self.usd = None if self.usd is None or cost is None else self.usd + cost
 
-    def for_draws(self, n: int) -> tuple[int, float | None]:
-        """Tokens and USD of n more at the mean of these; None where no price is known."""
+    def for_more(self, missing: Sequence[int], model: Model) -> tuple[int, float | None]:
+        """Tokens and USD of so many more draws of each of some questions: their prompts once a call, all lengths
+        as the mean of these. None where no price is known."""
+        n = sum(missing)
         if not self.draws:
             return 0, None
-        tokens = self.usage.prompt + self.usage.completion
-        return round(tokens * n / self.draws), None if self.usd is None else self.usd * n / self.draws
+        calls = sum(-(-each // model.max_n) for each in missing)
+        more = Usage(
+            prompt=round(self.usage.prompt / max(self.usage.calls, 1) * calls),
+            completion=round(self.usage.completion / self.draws * n),
+        )
+        usd = None if self.usd is None else model.cost(more)
+        if usd is None and self.usd is not None:  # a provider that tells what each reply cost
+            usd = self.usd * n / self.draws
+        return more.prompt + more.completion, usd
 
 
 @dataclass

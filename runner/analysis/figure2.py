@@ -39,7 +39,7 @@ LABELS = {
 
 class ChainsMissing(OvernightError):
     """A curve needs all chains of all questions, and some were never drawn. `draws` of them, of `tasks` (ids by
-    world); `tokens` and `usd` at the run's own mean a chain (None: no price is known)."""
+    world); `tokens` and `usd` by the lengths of the run's own chains (None: no price is known)."""
 
     def __init__(
         self, message: str, draws: int, tasks: dict[str, list[str]], tokens: int, usd: float | None
@@ -153,8 +153,9 @@ def _all_there(path: Path, read: list[tuple[Pool, list[Question], Spent]], ended
         asked += len(found)
         if lacking:
             tasks.setdefault(pool.env, []).extend(dict.fromkeys(question.task_id for question in lacking))
-            owed = sum(question.missing for question in lacking)
-            more, price = spent.for_draws(owed)
+            missing = [question.missing for question in lacking]
+            owed = sum(missing)
+            more, price = spent.for_more(missing, pool.job.models[pool.model])
             draws, tokens = draws + owed, tokens + more
             usd = None if usd is None or price is None else usd + price
         if ended[pool.env, pool.model].has_react:
@@ -177,7 +178,7 @@ def _missing(
     ids = "; ".join(named) + (f" and {more} more" if more else "")
     price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}" if usd else "$0"
     cost = (
-        f"about {tokens:,} tokens, {price}, at this run's mean a chain"
+        f"about {tokens:,} tokens, {price}, by the lengths of this run's chains"
         if tokens
         else "no chain tells a price"
     )

@@ -252,9 +252,12 @@ class Courier:
 
     async def _failed(self, batch: Batch, look: Look) -> None:
         """It failed as a whole, before any request was made."""
-        if look.full and len(batch.entries) > 1:
+        if (
+            look.full
+        ):  # the queue is shared with whatever else the account submits, so one alone may have to wait
             self.note(f"batch {look.id} failed: {look.fault}")
-            await anyio.sleep(self.model.batch.shortest_pause)
+            one = len(batch.entries) == 1
+            await anyio.sleep(self.model.batch.longest_pause if one else self.model.batch.shortest_pause)
             self._halve(batch)
             return
         self.log.step(batch, "dropped", why=look.fault, status=look.status)

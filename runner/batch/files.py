@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -68,13 +69,20 @@ class FilePassage(BatchPassage):
     def _begin(self, batch: Batch) -> None:
         export = self.manner.export
         assert export is not None
-        to = export.to if not export.written else export.to.with_stem(f"{export.to.stem}-{self.name}")
+        to = next(path for path in _names(export.to, self.name) if path not in export.written)
         try:
             shutil.copyfile(self.log.file_of(batch), to)
         except OSError as error:
             raise RunError(f"{to}: cannot be written ({error.strerror})") from error
         export.written[to] = len(batch.entries)
         self.log.step(batch, "exported", file=str(to))
+
+
+def _names(first: Path, model: str) -> Iterator[Path]:
+    """Where the files of an export go: the first as it was named, then by model, then by number."""
+    yield first
+    yield first.with_stem(f"{first.stem}-{model}")
+    yield from (first.with_stem(f"{first.stem}-{model}-{k}") for k in itertools.count(2))
 
 
 @dataclass

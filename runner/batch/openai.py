@@ -145,6 +145,8 @@ def result_of(row: Mapping[str, Any] | None) -> Result | None:
     key = None if row is None else row.get("custom_id")
     if row is None or not isinstance(key, str):
         return None
+    if not {"response", "error"} & row.keys():
+        return None  # a request's line, say
     response, error = row.get("response"), row.get("error")
     status = response.get("status_code") if isinstance(response, Mapping) else None
     body = response.get("body") if isinstance(response, Mapping) else None

@@ -10,7 +10,7 @@ import orjson
 from runner.batch import anthropic, openai
 from runner.batch.api import Result, row_of
 from runner.errors import CellStopped, JobError
-from runner.models.bodies import status_within
+from runner.models.bodies import count, status_within
 from runner.models.http import HttpModel, Prepared
 
 Shape: TypeAlias = Literal["openai", "vllm", "mistral", "gemini", "anthropic"]
@@ -101,7 +101,7 @@ def _gemini_result(row: Mapping[str, Any]) -> Result | None:
     """Gemini's line: `response`, or a status or error object. Its body becomes what the same reply would be in
     OpenAI's words, which is what the model that asked reads."""
     key, response = row["key"], row.get("response")
-    if not isinstance(key, str):
+    if not isinstance(key, str) or not {"response", "error", "status"} & row.keys():
         return None
     error = row.get("error") or row.get("status")
     if not isinstance(response, Mapping):
@@ -117,14 +117,14 @@ def _gemini_result(row: Mapping[str, Any]) -> Result | None:
         choices.append({"index": k, "message": message, "finish_reason": finish})
     if not choices and (blocked := (response.get("promptFeedback") or {}).get("blockReason")):
         return Result(key, 400, {"code": "content_filter", "message": f"blocked: {blocked}"})
-    thinking = usage.get("thoughtsTokenCount", 0)
+    thinking = count(usage.get("thoughtsTokenCount"))
     body = {
         "id": response.get("responseId"),
         "choices": choices,
         "usage": {
-            "prompt_tokens": usage.get("promptTokenCount", 0),
-            "completion_tokens": usage.get("candidatesTokenCount", 0) + thinking,
-            "prompt_tokens_details": {"cached_tokens": usage.get("cachedContentTokenCount", 0)},
+            "prompt_tokens": count(usage.get("promptTokenCount")),
+            "completion_tokens": count(usage.get("candidatesTokenCount")) + thinking,
+            "prompt_tokens_details": {"cached_tokens": count(usage.get("cachedContentTokenCount"))},
             "completion_tokens_details": {"reasoning_tokens": thinking},
         },
     }

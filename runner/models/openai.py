@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import orjson
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
 from runner.models.http import SEED_BITS, HttpModel, Prepared
+from runner.models.providers import GENERIC
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
-    **dict.fromkeys(("content_filter", "safety", "prohibited_content", "blocklist"), "filter"),
+    **dict.fromkeys(("content_filter", "safety", "prohibited_content", "blocklist", "spii"), "filter"),
     "refusal": "refusal",
 }
 
@@ -51,6 +52,12 @@ class OpenAI(HttpModel):
 
     base_url: str = Field("https://api.openai.com/v1", description="Address of the API, with its version.")
     key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the API key.")
+    max_n: int = Field(
+        1,
+        gt=0,
+        description="Draws that one call may ask for, the prompt being charged once; unset: what a known service "
+        "gives (128 at OpenAI), else 1.",
+    )
     max_stops: int | None = Field(
         None,
         ge=0,
@@ -59,6 +66,12 @@ class OpenAI(HttpModel):
     max_tokens_field: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
         "auto", description="Body field that carries max_tokens in chat; auto: what the server takes."
     )
+
+    @model_validator(mode="after")
+    def _asks_for_several_where_that_is_known_to_work(self) -> Self:
+        if "max_n" not in self.model_fields_set and self.row.name != GENERIC.name:
+            self.__dict__["max_n"] = self.row.n
+        return self
 
     def prepare(self, call: Call) -> Prepared:
         request = call.request

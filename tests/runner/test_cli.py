@@ -307,3 +307,13 @@ def test_without_a_terminal_progress_is_plain_lines(job):
     )
     assert done.returncode == 0, done.stderr
     assert b"\r" not in done.stderr
+
+
+def test_rescore_says_which_rows_it_could_not_make_anew(job):
+    rule = Path("rule.py")
+    rule.write_text("def some(votes, left):\n    return 1 - len(votes.chains)\n")
+    folder = folder_of(call("run", job, "--set", "methods.cot_sc.until=rule.py:some"))
+    assert "keep the rows" not in call("rescore", folder).stderr
+    rule.write_text("def some(votes, left):\n    return 2 - len(votes.chains)\n")
+    result = call("rescore", folder)
+    assert "2 episodes keep the rows they had" in result.stderr and result.exit_code == 0

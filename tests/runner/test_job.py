@@ -391,10 +391,10 @@ def test_files_beside_the_job_are_found_from_anywhere_and_by_a_resume(
     away.mkdir()
     (home / "t.jsonl").write_text('{"id": 1, "question": "q", "answer": "a"}\n')
     (home / "p.json").write_text('{"cotqa": "P"}')
-    (home / "own.py").write_text(OWN.format(answer="a"))
+    (home / "own.py").write_text(OWN.format(answer="a") + "\n\ndef three(votes, left):\n    return 3\n")
     (home / "job.toml").write_text(
         '[models.m]\nprovider = "scripted"\n[envs.mine]\nworld = "qa"\nanswer = "text"\ndata = "t.jsonl"\n'
-        'prompts = ["p.json"]\n[methods.own]\nmethod = "own.py:Own"\n'
+        'prompts = ["p.json"]\n[methods.own]\nmethod = "own.py:Own"\n[methods.cot_sc]\nuntil = "own.py:three"\n'
     )
     monkeypatch.chdir(away)
     job = Job.read(home / "job.toml")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.stopping import Stopping, beta, lossless, parse, window
+from runner.stopping import Stopping, _State, beta, lossless, parse, window
 from runner.voting import Chain, Votes, count
 
 ANSWERS = ("a", "b", "c", None)
@@ -166,10 +166,12 @@ def test_windows_stop_at_the_first_that_agrees() -> None:
         ("beta(1.5)", "between 0.5 and 1"),
         ("beta", "is no rule"),
         ("window(0)", "at least 1"),
-        ("window(2.5)", "invalid literal"),
+        ("window(2.5)", "is no rule"),
+        ("beta(0.9.5)", "is no rule"),
         ("nowhere.py:rule", "there is no file nowhere.py"),
         ("no_such_module:rule", "could not be loaded"),
         ("runner.voting:__name__", "is no function"),
+        ("runner.voting:nobody", "runner.voting has no nobody"),
     ],
 )
 def test_a_word_that_is_no_rule_is_told_what_is(word: str, says: str) -> None:
@@ -191,3 +193,10 @@ def test_a_function_of_ones_own_decides(tmp_path: Path) -> None:
 def test_a_function_that_gives_no_number_is_named() -> None:
     with pytest.raises(Exception, match="gave 'enough'; it is to give the number"):
         Stopping("mine.py:bad", lambda votes, left: "enough").more(votes([], 3), 3)  # type: ignore[arg-type,return-value]
+
+
+def test_a_window_of_very_many_chains_looks_no_further_than_it_asks() -> None:
+    looks: list[int] = []
+    state = _State.of(votes(["a", "b", "c"] * 100, 2000), 1700)
+    assert state.soonest(lambda after: bool(looks.append(after.drawn)), True, 5) == 5
+    assert max(looks) == 304

@@ -102,3 +102,41 @@ async def test_a_shape_that_a_provider_lacks_is_refused_before_a_folder_is_made(
                 a_job(server), tmp_path / "a.jsonl", shape="gemini", outputs=tmp_path / "files"
             )
     assert not (tmp_path / "files").exists()
+
+
+async def test_each_file_of_an_export_has_a_name_of_its_own(tmp_path):
+    async with FakeOpenAIBatches(pure_answer) as server:
+        job = a_job(server, limit=7, model={"batch": {"requests": 2}, "max_n": 5})
+        run, written = await library.export(job, tmp_path / "wave.jsonl", outputs=tmp_path / "files")
+        names = ["wave.jsonl", "wave-policy.jsonl", "wave-policy-2.jsonl", "wave-policy-3.jsonl"]
+        assert [(path.name, n) for path, n in written.items()] == list(zip(names, (2, 2, 2, 1), strict=True))
+        results = tmp_path / "results.jsonl"
+        results.write_bytes(b"".join(answers(path.read_bytes(), server) for path in written))
+        given = await library.import_results(run.path, results)
+        assert (given.kept, given.missing) == (7, 0)
+
+
+@pytest.mark.parametrize("shape", ["openai", "mistral", "gemini", "anthropic"])
+async def test_the_requests_themselves_are_no_results_and_count_as_no_try(shape, tmp_path):
+    async with (
+        FakeAnthropicBatches(Chains()) if shape == "anthropic" else FakeOpenAIBatches(pure_answer) as server
+    ):
+        wave = tmp_path / "wave.jsonl"
+        run, _ = await library.export(a_job(server, limit=2), wave, shape=shape, outputs=tmp_path / "files")
+        before = (run.path / "batches.jsonl").read_bytes()
+        with pytest.raises(RunError, match="no line of it answers a request"):
+            await library.import_results(run.path, wave)
+        assert (run.path / "batches.jsonl").read_bytes() == before
+
+
+async def test_counts_that_gemini_leaves_out_or_gives_as_null_are_none(tmp_path):
+    def spoil(wave, results):
+        rows = [orjson.loads(line) for line in results.splitlines()]
+        for row in rows:
+            row["response"]["usageMetadata"] |= {"candidatesTokenCount": None, "thoughtsTokenCount": None}
+        return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+    async with FakeOpenAIBatches(pure_answer) as server:
+        run, _ = await by_files(a_job(server, limit=2), server, tmp_path, "gemini", spoil)
+    assert run.status == "finished"
+    assert {row["status"] for row in run.trajectories} == {"finished"}

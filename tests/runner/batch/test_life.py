@@ -82,6 +82,12 @@ async def test_budgets_bound_what_is_submitted(limits, tmp_path):
     assert run.status == "finished" and server.answered == 30
 
 
+async def test_a_batch_of_one_request_waits_for_room_in_the_queue(tmp_path):
+    async with FakeOpenAIBatches(pure_answer, traps=[{"queue_full"}, {"queue_full"}]) as server:
+        run = await ran(a_job(server, methods=Cot(), limit=1), tmp_path)
+        assert (run.status, len(server.batches), server.answered) == ("finished", 3, 1)
+
+
 async def test_a_batch_that_fails_its_validation_stops_the_cell_with_one_line(tmp_path):
     async with FakeOpenAIBatches(pure_answer, traps=[{"invalid"}]) as server:
         job = a_job(server)
