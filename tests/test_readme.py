@@ -30,10 +30,8 @@ from runner.methods.cot_sc import CotSC
 from runner.methods.react import React
 from runner.models.base import Model
 from runner.models.scripted import scripted
-from runner.stopping import parse
 from runner.testing import pure_answer
 from runner.testing_batches import FakeOpenAIBatches, answers
-from runner.voting import Chain, count
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -196,16 +194,6 @@ def test_the_python_of_table_1_and_figure_2_runs(desk):
     names = {"__name__": "notebook"}
     asyncio.run(eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names))
     assert len(names["figure"].panels) == 2 and Path("figure2.pdf").stat().st_size > 1000
-
-
-def test_the_readmes_stopping_rule_stops(tmp_path):
-    (text,) = [text for text in snippets("python") if "def rule" in text]
-    (tmp_path / "mine.py").write_text(text)
-    rule = parse(f"{tmp_path}/mine.py:rule")
-    chains = [Chain(i, "text", "a", "a") for i in range(3)]
-    assert [rule.more(count(chains[:k], 21), 21 - k) for k in range(4)] == [2, 2, 2, 0]
-    for name in ("chains", "tally", "majority", "winner", "invalid"):
-        assert hasattr(count(chains), name)
 
 
 def test_the_table_1_job_has_all_seven_methods_and_an_endpoint_in_place_of_its_model():
