@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from envs.base import Task
-from runner.episode import Episode
+from runner.episode import Episode, Until
 from runner.errors import OvernightError
 from runner.job import Cell, Job
 from runner.ledger import Draw, Ledger
@@ -37,18 +37,9 @@ class _Asking(Episode):
         self.flags = set()
 
     async def sample(
-        self,
-        prompt: Prompt,
-        n: int = 1,
-        *,
-        role: str = "policy",
-        stop: Sequence[str] = (),
-        temperature: float = 0.0,
-        max_tokens: int = 256,
-        stream: str = "",
-        **more: Any,
+        self, prompt: Prompt, n: int = 1, *, stream: str = "", until: Until | None = None, **how: Any
     ) -> list[Draw]:
-        request = self.request(prompt, role=role, stop=stop, temperature=temperature, max_tokens=max_tokens)
+        request = self.request(prompt, **how)
         raise _Asked(request, f"{self.scope}/{stream}" if stream else self.scope)
 
 

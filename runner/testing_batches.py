@@ -16,6 +16,7 @@ They answer direct calls as well, from the same script. `traps[k]` is what befal
 - `lines_lost`: every third result is in no file
 - `download_502`: the first download of the results answers 502
 - `download_cut`: the first download breaks off
+- `download_short`: the first download ends in the middle of a line, as if that were all
 - `poll_503`: every other look answers 503
 - `invalid`: the batch fails its validation (OpenAI)
 - `queue_full`: it fails as too many tokens are queued already (OpenAI)
@@ -46,6 +47,7 @@ Trap: TypeAlias = Literal[
     "lines_lost",
     "download_502",
     "download_cut",
+    "download_short",
     "poll_503",
     "invalid",
     "queue_full",
@@ -131,6 +133,8 @@ class FakeBatches(FakeOpenAI):
             return 502, {"content-type": "text/html"}, b"<html><title>502 Bad Gateway</title></html>"
         if batch.downloads == 1 and "download_cut" in batch.traps:
             return _Cut(content)
+        if batch.downloads == 1 and "download_short" in batch.traps:
+            content = content[: len(content) * 2 // 3]
         return 200, {"content-type": "application/octet-stream"}, content
 
     def answer(self, request: Recorded) -> Answer:

@@ -23,6 +23,8 @@ from runner.models.http import HttpModel
 
 GROWTH = 1.5
 """Of the pauses between looks at a batch, and between tries of what failed."""
+DOWNLOADS = 3
+"""Of results with lines that cannot be read, before what is missing in them is asked for anew."""
 GRACE = 30.0
 """Seconds that a submission under way gets to be confirmed when the run ends."""
 
@@ -273,19 +275,28 @@ class Courier:
         owed = {held.place: held for held in self.holder.owed(batch)}
         settled: list[Held] = []
 
+        downloads = 0
+
         async def download() -> bool:
-            unread = 0
+            nonlocal downloads
+            downloads += 1
+            unread = broken = 0
             async for result in self.api.results(look):
                 entry = None if result is None else batch.entries.get(result.key)
                 if result is None or entry is None:
                     if result is not None and batch.adopted:
                         return False  # an adopted one is proved by its first result
                     unread += 1
+                    broken += result is None
                     continue
                 batch.adopted = False
                 if (held := owed.pop(entry.place, None)) is not None:
                     self.holder.settle(held, outcome(self.model, self.log, batch, result, held.call))
                     settled.append(held)
+            if (
+                broken and owed and downloads < DOWNLOADS
+            ):  # cut short on its way, it may be; asking anew costs more
+                raise Transient(f"{self.model.where}: {broken} lines of the results cannot be read")
             if unread:
                 self.note(f"batch {look.id}: {unread} lines of its results are unreadable, or not ours")
             return True

@@ -20,8 +20,8 @@ FULL = {"token_limit_exceeded", "request_limit_exceeded", "enqueued_token_limit_
 """Codes of a batch that failed because too much of ours is queued."""
 AGAIN = {"batch_expired", "batch_cancelled", "request_timeout"}
 """Codes of requests that were never answered."""
-EARLIER = 3600.0
-"""Seconds by which the provider's clock may lag ours."""
+EARLIER = 86400.0
+"""Seconds by which the provider's clock may lag ours: a day, as the nonce tells without doubt."""
 MOST_PAGES = 200
 
 

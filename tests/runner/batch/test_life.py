@@ -249,3 +249,11 @@ def test_no_step_is_taken_that_the_table_does_not_have(tmp_path):
     assert (found.stage, found.id, found.file, found.sents) == ("submitted", "b", "f", [{"a": 1}])
     assert again.find("w0-0")[1].place == ("t#0", "h", 0, 1)
     assert again.line_of(found, "w0-0") == b"{}\n"
+
+
+@pytest.mark.parametrize("fake", [FakeOpenAIBatches, FakeAnthropicBatches])
+async def test_results_that_end_amid_a_line_are_fetched_again_before_anything_is_asked_anew(fake, tmp_path):
+    async with fake(pure_answer, traps=[{"download_short"}]) as server:
+        run = await ran(a_job(server, methods=Cot(), limit=4), tmp_path)
+        assert (run.status, len(server.batches), server.answered) == ("finished", 1, 4)
+        assert server.batches[0].downloads == 2
