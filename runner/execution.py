@@ -25,6 +25,7 @@ from runner.budget import Budget, Cost
 from runner.episode import Ended, Episode, Restart
 from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
 from runner.job import Cell, Job, Planned
+from runner.lag import Lag
 from runner.ledger import REFUSABLE, Ledger
 from runner.methods.base import Method
 from runner.models.base import Call, Model
@@ -88,6 +89,7 @@ class Execution:
         for passage in self.passages.values():
             for line in passage.lines:
                 line.gate.on_warning = folder.log
+        self.lag = Lag(folder.log)
         self.sampler: Sampling
         self._configs: Any = None
         self._done: dict[str, tuple[str, int]] = {}
@@ -189,6 +191,7 @@ class Execution:
                         self.folder.log(f"reuse: {run.unreadable} lines of {run.run} cannot be read")
             self._configs = await to_thread.run_sync(self.job.configs)
             async with self._open() as self.sampler, anyio.create_task_group() as beside:
+                beside.start_soon(self.lag.watch)
                 beside.start_soon(self._keep_synced)
                 beside.start_soon(self._count)
                 if not self.readback:
@@ -401,6 +404,7 @@ class Execution:
             "possibly_billed_attempts": self.ledger.possibly_billed,
             "cut_off_attempts": self.ledger.cut_off,
             "unreadable_ledger_lines": self.ledger.unreadable,
+            "loop_lag_p99_ms": self.lag.quantile(0.99),
         }
 
 

@@ -106,7 +106,8 @@ def ours(kind: str, address: str, in_flight: int, calls: int) -> dict[str, Any]:
     sys.stderr = io.TextIOWrapper(io.BytesIO())  # a terminal that takes all
     with tempfile.TemporaryDirectory() as folder:
         run = loop.run(partial(library.run, job(kind, address, in_flight, calls), outputs=Path(folder)))
-        return {"errors": run.manifest["totals"]["errors"], "calls": run.manifest["totals"]["calls"]}
+        totals = run.manifest["totals"]
+        return {"errors": totals["errors"], "calls": totals["calls"], "lag_ms": totals["loop_lag_p99_ms"]}
 
 
 def main(kind: str, address: str, in_flight: int, calls: int) -> None:
