@@ -14,8 +14,9 @@ import orjson
 
 from runner.batch.log import Batch
 from runner.models.bodies import load_json
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
 from runner.models.transport import CONNECT_TIMEOUT, Response, failure, proxy_for
+from runner.models.wire import Prepared
 
 MB = 1_000_000
 PAUSE = 60.0

@@ -18,8 +18,9 @@ from runner.errors import CellStopped, EpisodeFailed, RunError, Transient, Unsup
 from runner.job import Job
 from runner.ledger import Ledger
 from runner.models.base import Call, Reply
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
 from runner.models.queue import Ticket
+from runner.models.wire import Prepared
 
 
 class FileApi:

@@ -13,8 +13,8 @@ from runner.batch.log import Batch, Place, key_of, new_nonce
 from runner.batch.reading import Outcome
 from runner.budget import Cost
 from runner.models.base import Call
-from runner.models.http import Prepared
 from runner.models.queue import Ticket
+from runner.models.wire import Prepared
 
 HEADING = 64
 """Bytes of a batch that are none of its requests'."""

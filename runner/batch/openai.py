@@ -11,7 +11,8 @@ import orjson
 from runner.batch.api import MB, Desk, Look, Result, counted, row_of
 from runner.batch.log import Batch
 from runner.models.bodies import status_within
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
+from runner.models.wire import Prepared
 
 NONCE = "overnight"
 """The batch's metadata field with our nonce."""

@@ -21,9 +21,10 @@ from runner.budget import Cost
 from runner.errors import CellStopped, EpisodeFailed, ModelError, RunEnds, Transient, Unsupported
 from runner.ledger import Ledger
 from runner.models.base import Call, Reply, Usage
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
 from runner.models.passage import OnFailure, Passage
 from runner.models.queue import Ticket
+from runner.models.wire import Prepared
 
 
 class BatchPassage(Passage):

@@ -11,7 +11,8 @@ from runner.batch import anthropic, openai
 from runner.batch.api import Result, row_of
 from runner.errors import CellStopped, JobError
 from runner.models.bodies import count, status_within
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
+from runner.models.wire import Prepared
 
 Shape: TypeAlias = Literal["openai", "vllm", "mistral", "gemini", "anthropic"]
 

@@ -10,8 +10,9 @@ from pydantic import Field
 from runner.errors import CellStopped, Transient
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, without_prefix
-from runner.models.http import HttpModel, Prepared
+from runner.models.http import HttpModel
 from runner.models.openai import parts
+from runner.models.wire import Prepared
 
 VERSION = "2023-06-01"
 """Of the API; the only one there is."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import orjson
 from anyio import to_thread
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
@@ -27,14 +22,16 @@ from pydantic import (
 
 from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Call, Model, Reply, Request, Usage, Window
+from runner.models.base import Call, Model, Reply, Request, Usage
 from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
+from runner.models.endpoint import Endpoint, address, addresses, variable
 from runner.models.failures import LEFT_OUT, classify
 from runner.models.native import usual_transport
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for
 from runner.models.told import windows
 from runner.models.transport import Response, Transport, httpx_transport, is_local
+from runner.models.wire import Answer, Prepared, Wire
 
 SECRET = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
@@ -42,87 +39,6 @@ SECRET = frozenset(
 """Headers that carry keys, which no job file may hold."""
 SEED_BITS = 0x7FFF_FFFF
 """Seeds are sent as 31 bits: some servers read 32 (llama.cpp takes 2**32 - 1 as "random")."""
-
-
-class Answer(NamedTuple):
-    """A reply's JSON object, the seconds it took, and what its headers say of limits."""
-
-    data: dict[str, Any]
-    seconds: float
-    windows: tuple[Window, ...]
-
-
-class Prepared(NamedTuple):
-    """A call as it is to be sent: below which path, its JSON, and the parameters as `sent` shows them. `fixed`
-    names the fields that the job asks for in so many words."""
-
-    path: str
-    body: dict[str, Any]
-    sent: dict[str, Any]
-    fixed: frozenset[str]
-
-
-def _address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        raise ValueError(f"base_url must look like https://host/v1, not {value!r}")
-    if (
-        parts.username
-        or parts.password
-        or re.search(r"(^|&)[^=&]*(key|token|secret|sig)[^=&]*=", parts.query, re.I)
-    ):
-        raise ValueError(
-            "base_url is written to the run's files, so it can hold no user, password or key; put the key into "
-            "an environment variable and name that in key_env"
-        )
-    return value
-
-
-def _variable(value: str) -> str:
-    if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise ValueError(
-            "key_env is the name of an environment variable that holds the key, not the key itself"
-        )
-    return value
-
-
-class Endpoint(BaseModel):
-    """One of several places, or keys, of the same model. What is unset is the model's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    base_url: Annotated[str, AfterValidator(_address)] | None = Field(None, description="Its address.")
-    key_env: Annotated[str, AfterValidator(_variable)] | None = Field(
-        None, description="Environment variable that holds its key."
-    )
-    weight: float = Field(1.0, gt=0, description="Its share of the calls, relative to the others'.")
-
-
-def _addresses(endpoints: Any) -> list[str]:
-    """The endpoints' addresses as a job gives them, "" where one has none."""
-    if not isinstance(endpoints, list | tuple):
-        return []
-    found = [e.get("base_url") if isinstance(e, dict) else getattr(e, "base_url", None) for e in endpoints]
-    return [address if isinstance(address, str) else "" for address in found]
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Wire:
-    """What an open model holds. (Not in pydantic's private attributes: those cost microseconds at each look.)"""
-
-    transport: Transport | None = None
-    own: bool = False
-    """Whether the transport is this model's to close."""
-    key: str = dataclasses.field(default="", repr=False)
-    refused: set[str] = dataclasses.field(default_factory=set)
-    """Parameters that are left out."""
-    lines: list[tuple[Model, float]] = dataclasses.field(default_factory=list)
-    apart: bool = False
-    """Another endpoint has the same address: names tell them apart by their keys' variables."""
-    limit_field: str = ""
-    """The token limit's field, where the usual one was refused."""
-    headers: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    urls: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class HttpModel(Model):
@@ -196,7 +112,7 @@ class HttpModel(Model):
         service, base_url = settings.get("service", ""), settings.get("base_url", "")
         if not isinstance(service, str) or not isinstance(base_url, str):
             return settings  # the fields' own checks say so
-        every = _addresses(settings.get("endpoints"))
+        every = addresses(settings.get("endpoints"))
         if not base_url and every and all(every):  # a list of addresses needs no other one beside it
             base_url = every[0]
             settings = {**settings, "base_url": base_url}
@@ -216,12 +132,12 @@ class HttpModel(Model):
     @field_validator("base_url")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        return _address(value)
+        return address(value)
 
     @field_validator("key_env")
     @classmethod
     def _is_variable(cls, value: str) -> str:
-        return _variable(value)
+        return variable(value)
 
     @field_validator("headers")
     @classmethod

@@ -14,8 +14,9 @@ from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
-from runner.models.http import SEED_BITS, HttpModel, Prepared
+from runner.models.http import SEED_BITS, HttpModel
 from runner.models.providers import GENERIC
+from runner.models.wire import Prepared
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),

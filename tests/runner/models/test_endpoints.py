@@ -13,7 +13,7 @@ from runner.errors import CellStopped
 from runner.job import Job
 from runner.models.anthropic import Anthropic
 from runner.models.base import Call, Params, Request, Text, Turn, Usage
-from runner.models.http import Endpoint
+from runner.models.endpoint import Endpoint
 from runner.models.openai import OpenAI
 from runner.models.scripted import scripted
 from runner.models.transport import Response
