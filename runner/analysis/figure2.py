@@ -178,13 +178,13 @@ def _missing(
     ids = "; ".join(named) + (f" and {more} more" if more else "")
     price = "at a price that is not known" if usd is None else f"about ${usd:,.4f}" if usd else "$0"
     cost = (
-        f"about {tokens:,} tokens, {price}, by the lengths of this run's chains"
+        f"They come to about {tokens:,} tokens, {price}, by the lengths of this run's chains"
         if tokens
-        else "no chain tells a price"
+        else "No chain was drawn yet that would tell what they cost"
     )
     return (
         f"{path}: the figure needs all chains, and {draws:,} of them were never drawn, as the votes of {count:,} of "
-        f"{asked:,} questions were settled before or their episodes are not done ({ids}). They come to {cost}. "
+        f"{asked:,} questions were settled before or their episodes are not done ({ids}). {cost}. "
         f"Draw them with: overnight figure2 {path} --complete"
     )
 

@@ -78,6 +78,8 @@ class Courier:
         self.note = note
         self.most = math.inf
         self.resting: set[str] = set()
+        self.trouble: str | None = None
+        """What failed last and is tried again."""
         self._adopt = list(manner.adopt)
         self._sending = anyio.Lock()
         self._grace: anyio.CancelScope | None = None
@@ -110,8 +112,11 @@ class Courier:
         pause = self.model.batch.shortest_pause
         while True:
             try:
-                return await act()
+                found = await act()
+                self.trouble = None
+                return found
             except Transient as error:
+                self.trouble = f"{what} failed: {error}"
                 wait = pause if error.retry_after is None else max(pause, error.retry_after)
                 self.note(f"{what} failed, next try in {wait:.0f} s: {error}")
                 await anyio.sleep(wait)
@@ -143,9 +148,11 @@ class Courier:
             ) as self._grace:  # the run's end leaves it time to be confirmed
                 look = await self.api.submit(batch, file)
                 self.log.step(batch, "submitted", id=look.id, status=look.status, counts=look.counts)
+                self.trouble = None
                 if not self.manner.wait:
                     self.resting.add(batch.nonce)
         except Transient as error:
+            self.trouble = f"a submission failed: {error}"
             batch.unsure = error.billed or (error.status or 0) >= 500
             self.note(f"a submission failed: {error}")
             await anyio.sleep(max(error.retry_after or 0.0, self.model.batch.shortest_pause))

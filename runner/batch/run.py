@@ -114,6 +114,8 @@ class Batches:
                 done = batch.counts.get("done", 0) + batch.counts.get("failed", 0)
                 of = f"{done:,} of {len(batch.entries):,}"
                 yield f"batch {batch.id or batch.nonce}: {batch.status or batch.stage}, {of}"
+            if hasattr(passage, "courier") and passage.courier.trouble is not None:
+                yield passage.courier.trouble
 
 
 def summary(batches: Sequence[Mapping[str, Any]]) -> Iterator[str]:

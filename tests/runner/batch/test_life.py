@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from runner import library
+from runner.batch.courier import Courier
 from runner.batch.log import BatchLog, read
 from runner.errors import JobError
 from runner.execution import Execution
@@ -257,3 +258,23 @@ async def test_results_that_end_amid_a_line_are_fetched_again_before_anything_is
         run = await ran(a_job(server, methods=Cot(), limit=4), tmp_path)
         assert (run.status, len(server.batches), server.answered) == ("finished", 1, 4)
         assert server.batches[0].downloads == 2
+
+
+async def test_what_a_batch_waits_for_is_told_while_its_provider_is_away(tmp_path, monkeypatch):
+    told = []
+    original = Courier._patiently
+
+    async def watched(self, what, act):
+        async def tried():
+            told.append(self.trouble)
+            return await act()
+
+        return await original(self, what, tried)
+
+    monkeypatch.setattr(Courier, "_patiently", watched)
+    async with FakeOpenAIBatches(pure_answer, traps=[{"poll_503"}]) as server:
+        run = await ran(a_job(server, methods=Cot(), limit=1), tmp_path)
+    assert run.status == "finished"
+    failed = [words for words in told if words is not None]
+    assert failed and all(words.startswith("a look at batch batch_0 failed: ") for words in failed)
+    assert told[-1] is None
