@@ -51,17 +51,22 @@ class Result:
     kind: str = ""
 
 
-class Api(Protocol):
-    """A provider's batches. All of it raises what the direct calls of its model raise."""
+class Form(Protocol):
+    """What a batch's file looks like, and how large it may be."""
 
     most_requests: int
     most_bytes: int
-    names: bool
-    """Whether a batch carries its nonce, so that it is known again without doubt."""
 
     def line(self, key: str, asked: Prepared) -> bytes:
-        """A request as it stands in the batch's file, with its newline."""
+        """A request as it stands in the file, with its newline."""
         ...
+
+
+class Api(Form, Protocol):
+    """A provider's batches. All of it raises what the direct calls of its model raise."""
+
+    names: bool
+    """Whether a batch carries its nonce, so that it is known again without doubt."""
 
     async def upload(self, batch: Batch, file: Path) -> str | None:
         """Bring the file to the provider; its name there, None where this is no step of its own."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.batch.api import Look, Result
 from runner.batch.log import Batch, BatchLog
 from runner.batch.passage import BatchPassage
 from runner.batch.reading import outcome
@@ -23,12 +22,11 @@ from runner.models.queue import Ticket
 from runner.models.wire import Prepared
 
 
-class FileApi:
-    """The part of a provider that shapes lines; nothing is submitted."""
+class FileForm:
+    """A file in somebody's shape, of any size."""
 
     most_requests = 1 << 40
     most_bytes = 1 << 50
-    names = True
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -36,28 +34,10 @@ class FileApi:
     def line(self, key: str, asked: Prepared) -> bytes:
         return line_in(self.shape, key, asked)
 
-    async def upload(self, batch: Batch, file: Path) -> str | None:
-        raise NotImplementedError
-
-    async def submit(self, batch: Batch, file: Path) -> Look:
-        raise NotImplementedError
-
-    async def find(self, batch: Batch) -> list[Look]:
-        raise NotImplementedError
-
-    async def look(self, id: str) -> Look:
-        raise NotImplementedError
-
-    def results(self, look: Look) -> AsyncIterator[Result | None]:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        pass
-
 
 class FilePassage(BatchPassage):
-    """A model whose waves become files. A call that earlier files failed for good, or as often as `attempts`
-    allows, fails its episode."""
+    """A model whose waves become files; batches that are out at its provider stay where they are. A call that
+    earlier files failed for good, or as often as `attempts` allows, fails its episode."""
 
     async def ask(self, call: Call, ticket: Ticket) -> Reply:
         place = (call.scope, call.request.hash, call.first, call.n)

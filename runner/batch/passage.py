@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from runner.batch.api import MB, Api
+from runner.batch.api import MB, Api, Form
 from runner.batch.courier import Courier
 from runner.batch.held import Chunk, Held, Hooks, Manner, place_of
 from runner.batch.log import Batch, BatchLog, Place
@@ -56,16 +56,18 @@ class BatchPassage(Passage):
         """Calls that are in no batch yet, in order of arrival."""
         self.still = 0
         self.rest: Rest
-        self.api: Api
-        self.courier: Courier
+        self.form: Form
+        self.courier: Courier | None = None
+        """Who brings batches to their end; None where they become files, and before the run begins."""
         self._submitted: dict[Place, Held] = {}
         self._tasks: TaskGroup
 
-    def take_up(self, rest: Rest, api: Api) -> list[Call]:
+    def take_up(self, rest: Rest, form: Form, api: Api | None) -> list[Call]:
         """Get ready to serve. Gives the calls of earlier processes' open batches that are not answered yet: they
         are to be awaited as if they had been made here."""
-        self.rest, self.api = rest, api
-        self.courier = Courier(self.http, api, self.log, self, self.manner, self.hooks.note)
+        self.rest, self.form = rest, form
+        if api is not None:
+            self.courier = Courier(self.http, api, self.log, self, self.manner, self.hooks.note)
         return self._recover()
 
     # -- what others see -------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class BatchPassage(Passage):
     @property
     def left(self) -> bool:
         """Whether every open batch was submitted, and looked at as often as this process will."""
-        return all(batch.nonce in self.courier.resting for batch in self.batches)
+        return self.courier is None or all(batch.nonce in self.courier.resting for batch in self.batches)
 
     # -- a call ----------------------------------------------------------------------------------------
     async def ask(self, call: Call, ticket: Ticket) -> Reply:
@@ -172,7 +174,7 @@ class BatchPassage(Passage):
                 self.still -= 1
                 held.done.set()
         self.parked.clear()
-        if hasattr(self, "courier"):
+        if self.courier is not None:
             self.courier.hurry()
 
     # -- what an earlier process left --------------------------------------------------------------------
@@ -204,8 +206,8 @@ class BatchPassage(Passage):
     # -- batches ---------------------------------------------------------------------------------------
     async def serve(self) -> None:
         async with anyio.create_task_group() as self._tasks:
-            for batch in self.batches:
-                self._tasks.start_soon(self.courier.bring, batch)
+            for batch in self.batches if self.courier is not None else ():
+                self._begin(batch)
             while self.stopped is None:
                 await self.rest.wave(self)
                 await self._wave()
@@ -227,6 +229,7 @@ class BatchPassage(Passage):
         self.rest.note()
 
     def _begin(self, batch: Batch) -> None:
+        assert self.courier is not None
         self._tasks.start_soon(self.courier.bring, batch)
 
     def _prepared(self, waiting: Sequence[Held]) -> Iterator[tuple[Held, Prepared]]:
@@ -253,17 +256,19 @@ class BatchPassage(Passage):
     def _chunks(self, calls: Iterator[tuple[Held, Prepared]]) -> Iterator[Chunk]:
         """As many calls as one batch may have, all to one path."""
         settings = self.http.batch
-        most = min(self.api.most_requests, settings.requests or math.inf, self.courier.most)
-        room = min(self.api.most_bytes, (settings.megabytes or math.inf) * MB)
+        most = min(self.form.most_requests, settings.requests or math.inf)
+        if self.courier is not None:
+            most = min(most, self.courier.most)
+        room = min(self.form.most_bytes, (settings.megabytes or math.inf) * MB)
         chunk = Chunk()
         for held, asked in calls:
-            line = self.api.line(chunk.next_key, asked)
+            line = self.form.line(chunk.next_key, asked)
             if chunk.calls and (
                 len(chunk.calls) >= most or chunk.size + len(line) > room or chunk.path != asked.path
             ):
                 yield chunk
                 chunk = Chunk()
-                line = self.api.line(chunk.next_key, asked)
+                line = self.form.line(chunk.next_key, asked)
             if len(line) > room:
                 self._fail(
                     held, EpisodeFailed(f"one request is larger than a batch may be ({room:,.0f} bytes)")

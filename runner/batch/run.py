@@ -10,7 +10,7 @@ import anyio
 
 from runner.batch.anthropic import AnthropicBatches
 from runner.batch.api import Api
-from runner.batch.files import FileApi, FilePassage
+from runner.batch.files import FileForm, FilePassage
 from runner.batch.held import Hooks, Manner
 from runner.batch.log import BatchLog
 from runner.batch.openai import OpenAIBatches
@@ -19,7 +19,7 @@ from runner.batch.rest import Rest
 from runner.batch.shapes import shape_for
 from runner.errors import BatchesOpen
 from runner.ledger import Ledger
-from runner.models.base import Model
+from runner.models.base import Call, Model
 from runner.models.http import HttpModel
 from runner.models.passage import OnFailure, Passage
 from runner.sampling import Sampler
@@ -42,6 +42,7 @@ class Batches:
         self.hooks = hooks
         self.manner = manner
         self.passages: list[BatchPassage] = []
+        self._apis: list[Api] = []
         self.why: str | None = None
         """Why the run was left before its end, if it was."""
 
@@ -62,25 +63,27 @@ class Batches:
         rest = Rest(scheduler, sampler)
         for passage in self.passages:
             rest.passages.append(passage)
-            for call in passage.take_up(rest, self._api(passage)):
+            for call in self._take_up(passage, rest):
                 sampler.restore(passage, call)
         self._rest = rest
 
-    def _api(self, passage: BatchPassage) -> Api:
+    def _take_up(self, passage: BatchPassage, rest: Rest) -> list[Call]:
         if self.manner.export is not None:
-            return FileApi(shape_for(passage.http, self.manner.export.shape))
-        made: Api = APIS[passage.http.batches](passage.http)
-        return made
+            return passage.take_up(rest, FileForm(shape_for(passage.http, self.manner.export.shape)), None)
+        api: Api = APIS[passage.http.batches](passage.http)
+        self._apis.append(api)
+        return passage.take_up(rest, api, api)
 
     async def leave(self) -> None:
         """End the waiting once nothing is left to do but that, where this process does not wait."""
         if self.manner.wait and self.manner.export is None:
             return
         await self._rest.left()
-        exported = self.manner.export is not None
-        self.stop(
-            "its requests are in a file" if exported else f"{self._open()}; it resumes when they have ended"
-        )
+        export = self.manner.export
+        if export is not None and export.written:
+            self.stop("its requests are in a file")
+        else:
+            self.stop(f"{self._open()}; it resumes when they have ended")
 
     def stop(self, why: str) -> None:
         """Whoever waits for a batch is told that the run ends. The batches stay."""
@@ -98,9 +101,8 @@ class Batches:
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            for passage in self.passages:
-                if hasattr(passage, "api"):
-                    await passage.api.close()
+            for api in self._apis:
+                await api.close()
         self.log.close()
 
     def told(self) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ class Batches:
                 done = batch.counts.get("done", 0) + batch.counts.get("failed", 0)
                 of = f"{done:,} of {len(batch.entries):,}"
                 yield f"batch {batch.id or batch.nonce}: {batch.status or batch.stage}, {of}"
-            if hasattr(passage, "courier") and passage.courier.trouble is not None:
+            if passage.courier is not None and passage.courier.trouble is not None:
                 yield passage.courier.trouble
 
 

@@ -30,7 +30,7 @@ from runner.models.native import usual_transport
 from runner.models.prices import listed
 from runner.models.providers import TABLE, Service, at, named, service_for
 from runner.models.told import windows
-from runner.models.transport import Response, Transport, httpx_transport, is_local
+from runner.models.transport import CONNECT_TIMEOUT, Response, Transport, httpx_transport, is_local
 from runner.models.wire import Answer, Prepared, Wire
 
 SECRET = frozenset(
@@ -75,6 +75,15 @@ class HttpModel(Model):
         default_factory=dict, description="Further fields of the request body, sent as they are."
     )
 
+    connect_timeout: float = Field(
+        CONNECT_TIMEOUT, gt=0, description="Seconds to reach the server; one that takes longer is down."
+    )
+    first_byte: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds until a reply must begin; unset: as `timeout`, as most servers say nothing before "
+        "the whole reply is there.",
+    )
     transport: Literal["native", "httpx"] = Field(
         "native",
         description="`httpx` for its proxies and quirks; `native` (pyreqwest) takes a tenth of the CPU.",
@@ -286,7 +295,10 @@ class HttpModel(Model):
         await to_thread.run_sync(self.cost, Usage())  # the price list is read beside the loop
         if self.wire.transport is None and self.mode == "direct":
             make = usual_transport if self.transport == "native" else httpx_transport
-            self.wire.transport, self.wire.own = make(self.url("/")), True
+            self.wire.transport = make(
+                self.url("/"), connect_timeout=self.connect_timeout, first_byte=self.first_byte
+            )
+            self.wire.own = True
 
     async def close(self) -> None:
         if self.endpoints:

@@ -5,11 +5,15 @@ What it cannot be told is left to httpx (`transport.py`): proxies, and certifica
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import (
     BuilderError,
@@ -27,6 +31,7 @@ from runner.models.transport import (
     Response,
     Transport,
     httpx_transport,
+    no_reply_begun,
     proxy_for,
     shown,
 )
@@ -35,18 +40,21 @@ OWN_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables that name authorities to trust."""
 
 
-def usual_transport(url: str) -> Transport:
+def usual_transport(
+    url: str, *, connect_timeout: float = CONNECT_TIMEOUT, first_byte: float | None = None
+) -> Transport:
     """What calls to an address go through. Raises JobError for a proxy setting that cannot be used."""
     certified = url.startswith("https:") and any(os.environ.get(name) for name in OWN_CERTIFICATES)
     if certified or proxy_for(url)[1]:
-        return httpx_transport(url)
-    return NativeTransport()
+        return httpx_transport(url, connect_timeout=connect_timeout, first_byte=first_byte)
+    return NativeTransport(connect_timeout, first_byte)
 
 
 class NativeTransport:
     """Direct connections, as many as there are calls at once, kept for a few seconds after their last call."""
 
-    def __init__(self, connect_timeout: float = CONNECT_TIMEOUT) -> None:
+    def __init__(self, connect_timeout: float = CONNECT_TIMEOUT, first_byte: float | None = None) -> None:
+        self._first_byte = first_byte
         self._client: Any = (
             ClientBuilder()
             .no_proxy()
@@ -61,20 +69,21 @@ class NativeTransport:
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
         try:
-            request = (
-                self._client.post(url)
-                .headers(headers)
-                .body_bytes(body)
-                .timeout(timedelta(seconds=timeout))
-                .build_streamed()
-            )
-            async with request as response:
+            request = self._client.post(url).headers(headers).body_bytes(body)
+            if self._first_byte is not None:
+                request.streamed_read_buffer_limit(0)  # else it comes back with the beginning of the body
+            request = request.timeout(timedelta(seconds=timeout)).build_streamed()
+            async with _begun(request, url, self._first_byte) as response:
                 whole = await response.body_reader.read(MAX_BODY)
                 if whole is not None and len(whole) >= MAX_BODY:
                     raise Transient(
                         f"{shown(url)}: the body is longer than {MAX_BODY >> 20} MiB", billed=True
                     )
                 return Response(response.status, _named(response.headers), bytes(whole or b""))
+        except asyncio.CancelledError:
+            # pyreqwest raises one of its own, and a cancel scope takes only those that bear its words
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise
         except ValueError as error:  # a header that is none (BuilderError is one, too)
             raise _unwritable(url, error) from None
         except PyreqwestError as error:
@@ -82,6 +91,28 @@ class NativeTransport:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+@asynccontextmanager
+async def _begun_in(request: Any, url: str, seconds: float) -> AsyncIterator[Any]:
+    """The response, whose headers must come in time."""
+    async with AsyncExitStack() as stack:
+        try:
+            with anyio.fail_after(seconds):
+                try:
+                    response = await stack.enter_async_context(request)
+                except asyncio.CancelledError:  # as in `send`
+                    await anyio.lowlevel.checkpoint_if_cancelled()
+                    raise
+        except TimeoutError as error:
+            if isinstance(error, PyreqwestError):  # another deadline of its own
+                raise
+            raise no_reply_begun(url, seconds) from None
+        yield response
+
+
+def _begun(request: Any, url: str, seconds: float | None) -> Any:
+    return request if seconds is None else _begun_in(request, url, seconds)
 
 
 def _named(headers: Any) -> dict[str, str]:

@@ -56,9 +56,16 @@ class Transport(Protocol):
         ...
 
 
-def httpx_transport(url: str) -> HttpxTransport:
+def no_reply_begun(url: str, seconds: float) -> Transient:
+    """Of a server that was reached and said nothing for too long."""
+    return Transient(f"{shown(url)}: no reply began within {seconds:g} s", billed=True)
+
+
+def httpx_transport(
+    url: str, *, connect_timeout: float = CONNECT_TIMEOUT, first_byte: float | None = None
+) -> HttpxTransport:
     """Calls to an address by httpx. Raises JobError for a proxy setting that cannot be used."""
-    transport = HttpxTransport()
+    transport = HttpxTransport(connect_timeout=connect_timeout, first_byte=first_byte)
     transport.route(url)
     return transport
 
@@ -133,9 +140,11 @@ class HttpxTransport:
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
+        first_byte: float | None = None,
     ) -> None:
         self._keep = connections
         self._connect_timeout = connect_timeout
+        self._first_byte = first_byte
         self._given = _Given(transport) if transport is not None else None
         self._lanes: dict[str, _Lanes] = {}
         self._routes: dict[str, tuple[httpx.URL, _Lanes]] = {}
@@ -191,7 +200,11 @@ class HttpxTransport:
         good = False
         try:
             with anyio.fail_after(timeout):
-                response = await lane.handle_async_request(request)
+                with anyio.move_on_after(self._first_byte) as begins:
+                    response = await lane.handle_async_request(request)
+                if begins.cancelled_caught:
+                    assert self._first_byte is not None
+                    raise no_reply_begun(url, self._first_byte)
                 try:
                     body = await _read(response)
                 finally:

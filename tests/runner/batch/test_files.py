@@ -8,6 +8,7 @@ import pytest
 from runner import library
 from runner.errors import JobError, RunError
 from runner.methods.cot_sc import CotSC
+from runner.methods.react import React
 from runner.testing import pure_answer
 from runner.testing_batches import FakeAnthropicBatches, FakeOpenAIBatches, answers
 from tests.batches import METHODS, Chains, a_job, ran, resumed, rows_of
@@ -140,3 +141,17 @@ async def test_counts_that_gemini_leaves_out_or_gives_as_null_are_none(tmp_path)
         run, _ = await by_files(a_job(server, limit=2), server, tmp_path, "gemini", spoil)
     assert run.status == "finished"
     assert {row["status"] for row in run.trajectories} == {"finished"}
+
+
+async def test_a_batch_that_is_out_is_in_no_file_and_stays_where_it_is(tmp_path):
+    """Its draws are under way: an export asks for them again no more than it looks for them."""
+    async with FakeOpenAIBatches(pure_answer, looks=10**9) as server:
+        job = a_job(server, methods=React(), limit=3)
+        run = await ran(job, tmp_path / "runs", wait=False)
+        assert run.status == "waiting" and len(server.batches) == 1
+        run, written = await library.export(run.path, tmp_path / "wave.jsonl")
+        assert (run.status, written) == ("waiting", {})
+        assert [batch["stage"] for batch in run.manifest["batches"]] == ["submitted"]
+        server.looks = 1
+        run = await resumed(job, run)
+    assert run.status == "finished" and set(server.asked.values()) == {1}

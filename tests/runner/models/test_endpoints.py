@@ -56,7 +56,7 @@ async def test_each_endpoint_answers_by_itself_and_all_are_opened_and_closed(
 
 
 async def test_several_keys_of_one_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("K1", "first")
+    monkeypatch.setenv("K1", "one-key")
     monkeypatch.setenv("K2", "second")
     async with FakeOpenAI() as server:
         model = OpenAI(
@@ -66,15 +66,15 @@ async def test_several_keys_of_one_address(tmp_path: Path, monkeypatch: pytest.M
         replies = [await line.call(CALL) for line, _ in model.lines()]
         await model.close()
         sent = [request.headers["authorization"] for request in server.requests]
-    assert sent == ["Bearer first", "Bearer second"]
+    assert sent == ["Bearer one-key", "Bearer second"]
     assert [reply.endpoint for reply in replies] == [f"{server.url} (K1)", f"{server.url} (K2)"]
-    assert "first" not in repr(model) + model.model_dump_json()
+    assert "one-key" not in repr(model) + model.model_dump_json()
 
 
 async def test_a_missing_key_is_named_before_the_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("K1", "first")
+    monkeypatch.setenv("K1", "one-key")
     monkeypatch.delenv("K2", raising=False)
     model = OpenAI(model="m", endpoints=[Endpoint(key_env="K1"), Endpoint(key_env="K2")])
     with pytest.raises(CellStopped, match="K2"):

@@ -75,6 +75,30 @@ async def test_blank_lines_before_the_reply_are_no_fault(make: Make) -> None:
     assert body.startswith(b"\n\n\n{")
 
 
+@pytest.mark.parametrize("kind", [NativeTransport, HttpxTransport])
+async def test_a_reply_that_does_not_begin_in_time_is_given_up_and_one_that_drips_is_not(
+    kind: type[NativeTransport] | type[HttpxTransport],
+) -> None:
+    answers = [Hang(), Drip(every=0.1, times=6, then="hello")]
+    async with FakeOpenAI(lambda body, k: answers[k]) as server:
+        transport = kind(first_byte=0.3)
+        with pytest.raises(Transient, match=r"no reply began within 0\.3 s") as caught:
+            await transport.send(f"{server.url}/completions", {}, BODY, 20)
+        assert caught.value.billed
+        response = await transport.send(f"{server.url}/completions", {}, BODY, 20)
+        assert response.body.endswith(b"}")
+        await transport.close()
+
+
+async def test_a_cancel_scope_around_a_call_ends_at_its_edge(make: Make) -> None:
+    async with FakeOpenAI(lambda body, k: Hang()) as server:
+        transport = make()
+        with anyio.move_on_after(0.1) as scope:
+            await transport.send(f"{server.url}/completions", {}, BODY, 20)
+        assert scope.cancelled_caught
+        await transport.close()
+
+
 async def test_silence_meets_the_deadline_and_may_have_been_billed(make: Make) -> None:
     async with FakeOpenAI(lambda body, k: Hang()) as server:
         with pytest.raises(Transient) as caught:
