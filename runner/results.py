@@ -181,12 +181,18 @@ WARNED = {
 """Flags of rows that make a run another experiment than it seems to be, in words."""
 
 
+ALIKE = 0.9
+"""Share of episodes whose chains are all one text that tells a fault of sampling: easy questions have some, and the
+more so where few chains are drawn."""
+
+
 def warnings(summary: Mapping[str, Any]) -> Iterator[str]:
     """A line for each cell and flag that a person must know of before believing the scores."""
     names = named_by(summary)
     for cell in summary["cells"]:
         for flag, words in WARNED.items():
-            if count := cell["flags"].get(flag):
+            count = cell["flags"].get(flag, 0)
+            if count and (flag != "identical_draws" or count >= ALIKE * cell["n"]):
                 what = " ".join(cell[name] for name in names)
                 yield f"warning: {what}: {count:,} of {cell['n']:,} episodes {words}"
 

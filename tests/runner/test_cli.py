@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import main
+from runner.results import warnings
 from tests.killing import IN_FLIGHT, JOB, SEED, lines, overnight, server, wait_for_lines
 
 ROOT = Path(__file__).parent.parent.parent
@@ -139,6 +140,15 @@ def test_what_makes_it_another_experiment_is_said_at_the_end_and_by_status(job):
     line = "warning: cot_sc: 1 of 1 episodes with the same text in every draw"
     assert line in result.stderr
     assert line in call("status", folder_of(result)).stdout
+
+
+@pytest.mark.parametrize("alike, warned", [(0, False), (5, False), (8, False), (9, True), (10, True)])
+def test_a_few_easy_questions_are_no_fault_of_sampling(alike, warned):
+    flags = {"identical_draws": alike, "only_thoughts": 1}
+    cell = {"env": "e", "method": "cot_sc", "model": "m", "n": 10, "flags": flags}
+    found = list(warnings({"cells": [cell]}))
+    assert any(f"{alike} of 10 episodes with the same text" in line for line in found) == warned
+    assert any("1 of 10 episodes with a reply of thoughts alone" in line for line in found)
 
 
 def test_list_names_methods_worlds_and_models():
