@@ -1,5 +1,6 @@
 """What all tests share: a cache of their own, and the public data where it lies."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -8,6 +9,18 @@ from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)  # nothing is timed in a test
 settings.load_profile("untimed")
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Tests run in the loop that commands run in; OVERNIGHT_LOOP=asyncio has them run in a notebook's."""
+    if os.environ.get("OVERNIGHT_LOOP") != "asyncio":
+        try:
+            import uvloop
+        except ImportError:
+            pass
+        else:
+            return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(autouse=True, scope="session")

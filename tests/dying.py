@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-import anyio
-
+from runner import loop
 from runner.batch.log import BatchLog
 from runner.ledger import Ledger
 from runner.testing_batches import FakeAnthropicBatches, FakeOpenAIBatches
@@ -75,7 +75,7 @@ def main(provider: str, url: str, outputs: str, moment: str) -> None:
     from runner.batch.run import APIS
 
     die_at(moment, APIS[provider])
-    anyio.run(ran, job(provider, url), Path(outputs))
+    loop.run(partial(ran, job(provider, url), Path(outputs)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from envs.base import Task, World
-from runner import library
+from runner import library, loop
 from runner.execution import Execution
 from runner.faults import Limited
 from runner.job import Job
@@ -176,5 +176,5 @@ def full() -> dict[str, Any]:
             tasks.start_soon(in_turn)
             tasks.start_soon(in_turn)
 
-    anyio.run(all_of_them)
+    loop.run(all_of_them)
     return found

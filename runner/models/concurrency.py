@@ -24,6 +24,10 @@ FORGET = 2 ** (1 / 600)
 """How much longer calls may be at best, a second later: prompts grow as episodes do."""
 
 
+SHORTEST = 0.001
+"""Seconds. What takes less is all the same: a clock may not even tell it from nothing."""
+
+
 class Concurrency:
     """Moves the number of calls that a gate lets be in flight."""
 
@@ -43,7 +47,7 @@ class Concurrency:
         """A call was answered after so many seconds with so many tokens."""
         self._seconds = seconds if not self._seconds else 0.9 * self._seconds + 0.1 * seconds
         this, gate = self._round, self.gate
-        this.add(now, seconds, tokens)
+        this.add(now, max(seconds, SHORTEST), tokens)
         if len(this.relative) < max(gate.in_flight, 4):
             return
         if self._careful and now - this.began < self._seconds:

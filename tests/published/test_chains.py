@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from envs.data import find
-from runner import library
+from runner import library, loop
 from runner.job import Job
 
 CHAINS = "chains/last_letters_gpt35_40chains_0_249.jsonl.gz"
@@ -59,7 +58,7 @@ def votes(chains: Path, until: str, shuffles: int, outputs: Path) -> tuple[dict[
         "methods": {"cot_sc": {"samples": 21, "until": until}},
         "models": {"recorded": {"provider": "replay", "transcript": str(chains), "shuffle": 1}},
     }
-    run = anyio.run(lambda: library.run(Job.parse(settings), outputs=outputs))
+    run = loop.run(lambda: library.run(Job.parse(settings), outputs=outputs))
     rows = {
         row["id"]: (row["answer"], row["votes"]["n_drawn"], row["scores"]["em"]) for row in run.trajectories
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import anyio
 import pytest
 
 from envs.base import Observation, Session, Task, World
-from runner import library
+from runner import library, loop
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
 from runner.faults import ADAPTING, FAULTS, HARMLESS, PASSING, STOPPING, Faults, Limited
 from runner.job import Job
@@ -129,7 +130,7 @@ async def spoilt_run(
 def full(episodes: int = 2001) -> dict[str, Any]:
     """The long proof: `python -m tests.full faults`."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        return anyio.run(spoilt_run, Path(folder), "completions", episodes, 11, patch)
+        return loop.run(partial(spoilt_run, Path(folder), "completions", episodes, 11, patch))
 
 
 @pytest.mark.parametrize(("api", "seed"), [("completions", 3), ("chat", 4)])

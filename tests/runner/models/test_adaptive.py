@@ -14,6 +14,7 @@ from runner.models.base import Call
 from runner.models.concurrency import START_IN_FLIGHT
 from runner.models.passage import Passage
 from runner.models.queue import Ticket
+from runner.models.scripted import scripted
 from tests.simulated import Server, call, lengths, load, model
 from tests.virtual_time import run, virtual
 
@@ -272,3 +273,23 @@ async def test_a_job_that_thinks_too_well_of_its_server_fails_no_episode(
         tasks.cancel_scope.cancel()
     assert ended == [None] * 231
     assert len(server.refused) <= 64 + 30
+
+
+@virtual
+async def test_calls_that_take_no_time_by_the_clock_are_calls_like_any() -> None:
+    """A server on this machine, and a clock that counts milliseconds."""
+    passage = Passage("m", scripted("x", adaptive=True))
+    answered = 0
+
+    async def ask(age: int) -> None:
+        nonlocal answered
+        await passage.ask(call(), Ticket(age))
+        answered += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(passage.serve)
+        async with anyio.create_task_group() as calls:
+            for age in range(300):
+                calls.start_soon(ask, age)
+        tasks.cancel_scope.cancel()
+    assert answered == 300
