@@ -44,6 +44,9 @@ class Figures:
     refused: int
     use_after: float
     """Share of what the limit allowed, once settled, that was answered."""
+    of_room: float | None
+    """Of the requests that the windows had room for from then on, given what they held at that moment, the share
+    that was answered. (Whoever uses new room at once has to wait later: that is no room left unused.)"""
     largest: int
     """The most answers within any window."""
     largest_tokens: int = 0
@@ -113,10 +116,20 @@ async def pressed(
         answered=limited.answered,
         refused=limited.refused,
         use_after=max(used),
+        of_room=len(counted) / room(limited, began + start, began + seconds) if not limited.tokens else None,
         largest=limited.largest_requests,
         largest_tokens=limited.largest_tokens,
         lag=lag,
     )
+
+
+def room(limited: Limited, start: float, end: float) -> int:
+    """The most requests that the server can let in between two moments, given what it let in before: each place in
+    its window is free again when a window's length has passed."""
+    most, window = int(limited.requests or 0), limited.window
+    held = sorted(when + window for when, _, ok in limited.arrivals if ok and start - window < when < start)
+    free = [*held[max(len(held) - most, 0) :], *[start] * max(most - len(held), 0)]
+    return sum(1 + int((end - moment) // window) for moment in free if moment <= end)
 
 
 def full() -> dict[str, Any]:
@@ -137,6 +150,7 @@ def full() -> dict[str, Any]:
             "refused": figures.refused,
             "refused_share": round(figures.refused_share, 4),
             "use": round(figures.use_after, 4),
+            "use_of_room": figures.of_room and round(figures.of_room, 4),
             "most_requests_in_a_window": figures.largest,
             "most_tokens_in_a_window": figures.largest_tokens,
             "longest_lag_of_the_machine": round(figures.lag, 3),

@@ -23,7 +23,7 @@ from runner.models.sliding import PACED, Entry, Pace, Sliding
 REMEMBERED = 150.0
 """Seconds for which it is known what was let through: what limits are found from that nobody tells."""
 
-SURE = 2.5
+SURE = 4.0
 """Deviations that are held back for calls in flight, whose real usage nobody knows yet."""
 
 Key: TypeAlias = tuple[Counted, float]
