@@ -53,6 +53,16 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an episode ended: its answer (None without one), the reward of each action of its last attempt, in order,
+    and whether the world said that it is over."""
+
+    answer: str | None = None
+    rewards: tuple[float, ...] = ()
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Exemplar:
     """One worked example, from which each prompting style takes its part (ReAct paper, section 3.2).
 
@@ -183,6 +193,11 @@ class World(BaseModel):
     def score(self, task: Task, answer: str | None) -> dict[str, float]:
         """Named scores of a final answer, each finite; a missing answer scores 0. Must hold `em` or `reward`."""
         raise NotImplementedError
+
+    def score_outcome(self, task: Task, outcome: Outcome) -> dict[str, float]:
+        """As `score`, for worlds in which what was done counts, not what was said: these need no `score` of their
+        own. Called anew by `rescore`, from the record."""
+        return self.score(task, outcome.answer)
 
     # -- acting ----------------------------------------------------------------------------------------
     def session(self, task: Task) -> Session:

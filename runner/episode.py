@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from envs.base import Observation, Session, Task, WorldError
+from envs.base import Observation, Outcome, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
 from runner.ledger import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
@@ -64,6 +64,8 @@ class Episode:
         self._actions = 0
         self._session: Session | None = None
         self._live = False
+        self._rewards: list[float] = []
+        self._done = False
         self._state: Any = None
         self._cursor: dict[tuple[str, str], int] = {}
         self._used: dict[tuple[str, str, int], Draw] = {}
@@ -223,6 +225,7 @@ class Episode:
             self._attempt += 1
         self._answer, self._status, self.reward = None, None, None
         self._step, self._actions, self._live, self._state = None, 0, False, None
+        self._rewards, self._done = [], False
         first = self.place.ledger.observation(self.place.id, self.life, self._attempt, 0)
         seen = "" if first is None else first.text
         if self.place.readback:
@@ -272,6 +275,8 @@ class Episode:
         if recorded.answer is not None:
             self._answer = recorded.answer
         self.reward = recorded.reward if recorded.done or recorded.reward else self.reward
+        self._rewards.append(recorded.reward)
+        self._done = recorded.done
         step.observation = recorded.text
         self._close_step()
         return Observation(recorded.text, recorded.reward, recorded.done)
@@ -415,7 +420,8 @@ class Episode:
         }
 
     def _scores(self) -> dict[str, float]:
-        scores = self.world.score(self.task, self._answer)
+        outcome = Outcome(self._answer, tuple(self._rewards), self._done)
+        scores = self.world.score_outcome(self.task, outcome)
         if not isinstance(scores, dict):
             raise WorldError(f"world {self.world.name!r}: score() gave {scores!r:.60}, not {{name: number}}")
         for name, value in scores.items():
