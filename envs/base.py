@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field
 
 Replay: TypeAlias = Literal["pure", "rebuild", "none"]
 
@@ -140,12 +141,10 @@ class World(BaseModel):
         description="Which key of those files serves a style, e.g. {react = 'webthink_simple6'}.",
     )
 
-    _made: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
+    @cached_property
     def made(self) -> dict[str, Any]:
         """What is made once from this world and kept with it, such as its prompts."""
-        return self._made
+        return {}
 
     # -- tasks -----------------------------------------------------------------------------------------
     def tasks(self) -> Iterator[Task]:

@@ -226,7 +226,7 @@ class Ledger:
         )
         sent, without = self._sent(request.params, reply.sent)
         draws, new = [], []
-        used = shares(reply, min(len(indices), len(reply.choices)))
+        used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
         for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
             if self.has(call.scope, request.hash, i):
                 draw = self.draw(call.scope, request.hash, i)
