@@ -35,6 +35,7 @@ from runner.place import Place
 from runner.reuse import Earlier
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
+from runner.summing import Summing
 from runner.vitals import Pulse
 
 SYNC_EVERY = 1.0
@@ -82,6 +83,8 @@ class Execution:
         self.ledger = Ledger(folder.path / "ledger.jsonl")
         earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
+        self.sums = Summing() if folder.fresh else None
+        """Over the rows, where all of them are of this process; else they are summed up from the file in the end."""
         self.spent: str | None = None
         """The one line that says which budget ended the run."""
         self.batches = self._batches(batching or Manner())
@@ -330,6 +333,8 @@ class Execution:
         if self.readback:
             row |= self.folder.timing(row["id"])
         self.folder.write_trajectory(row)
+        if self.sums is not None:
+            self.sums.add(row)
         self.counts.done += 1
         self.counts.errors += error is not None
 
