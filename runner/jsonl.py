@@ -170,8 +170,7 @@ class Appender:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
-        else:
-            self._check()
+        self._check()
 
     def flush(self) -> None:
         """Write what was put now. Raises RunError where that failed, now or before."""
@@ -181,7 +180,7 @@ class Appender:
     def _check(self) -> None:
         if self._failure is not None:
             self._told = True
-            raise self._failure
+            raise RunError(*self._failure.args) from self._failure
 
     def _flush(self) -> None:
         if not self._put:
@@ -193,13 +192,8 @@ class Appender:
         except RunError as error:
             self.size, self._failure = self._there, error
         for waiter in waiters:
-            if waiter.done():
-                continue
-            if self._failure is None:
+            if not waiter.done():  # else cancelled
                 waiter.set_result(None)
-            else:
-                self._told = True
-                waiter.set_exception(self._failure)
 
     def _spans(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
         """Where the lines will stand; the file is as long as if they stood there."""
@@ -238,6 +232,9 @@ class Appender:
         """Force what was written to the disk. Blocks: call it off the event loop. Raises RunError, also where what
         was put could not be written."""
         self._check()
+        self._force()
+
+    def _force(self) -> None:
         if self._synced != self._there:
             size = self._there
             try:
@@ -255,7 +252,7 @@ class Appender:
                     self._check()
             finally:
                 with contextlib.suppress(RunError):
-                    self.sync()
+                    self._force()
                 os.close(self._fd)
                 self._fd = -1
 
