@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,7 +186,7 @@ class Execution:
             self.folder.log(line)
             with suppress(OSError, ValueError):  # a closed terminal ends no run
                 sys.stderr.write(f"overnight: {line}\n")
-        with self._cancel:
+        with closing(self.ledger), self._cancel:
             self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
             if not self.readback:
                 reuse = self.job.settings.reuse
@@ -224,7 +224,6 @@ class Execution:
     async def _open(self) -> AsyncIterator[Sampling]:
         """Worlds, models and the sampler, opened and in the end closed, whatever happens."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.ledger.close)
             if self.readback:
                 yield Readback(self.ledger)
                 return
