@@ -23,7 +23,15 @@ from runner.batch.run import Batches, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost
 from runner.episode import Ended, Episode, Restart
-from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
+from runner.errors import (
+    BudgetSpent,
+    CellStopped,
+    ModelError,
+    OvernightError,
+    RunEnds,
+    RunError,
+    Unsupported,
+)
 from runner.job import Cell, Job, Planned
 from runner.lag import Lag
 from runner.ledger import REFUSABLE, Ledger
@@ -139,6 +147,11 @@ class Execution:
         except BudgetSpent as error:
             self._end_of_budget(error)
             raise
+
+    def hang_up(self) -> None:
+        """The terminal is gone, which may be told several times: as being interrupted once."""
+        if not self.interrupted:
+            self.interrupt()
 
     def interrupt(self) -> None:
         """Once: no new episodes, those in flight finish, but for those that wait for a batch. Again: stop now. Both
@@ -386,6 +399,11 @@ class Execution:
             await anyio.sleep(SYNC_EVERY)
             await to_thread.run_sync(self.ledger.sync)
             await to_thread.run_sync(self.folder.trajectories.sync)
+            try:
+                self.folder.check_place()
+            except RunError as error:  # what is in flight still reaches the files, wherever they are
+                self.scheduler.fail(error)
+                return
 
     # -- for run.json ----------------------------------------------------------------------------------
     def limits_history(self) -> dict[str, list[dict[str, Any]]]:

@@ -131,7 +131,8 @@ class Appender:
         self._put: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._failure: RunError | None = None
-        """Why lines that were put could not be written: nothing is taken any more, as later places would be wrong."""
+        """Why lines that were put could not be written, or lines not be forced to the disk: nothing is taken any more,
+        as later places would be wrong."""
         self._told = False
         """Whether anybody has heard of it."""
 
@@ -233,28 +234,27 @@ class Appender:
         was put could not be written."""
         self._check()
         self._force()
+        self._check()
 
     def _force(self) -> None:
         if self._synced != self._there:
             size = self._there
             try:
                 os.fsync(self._fd)
-            except OSError as error:
-                raise _no_room(self.path, error) from error
-            self._synced = size
+                self._synced = size
+            except OSError as error:  # for good: another try would succeed without what this one lost
+                self._failure = self._failure or _no_room(self.path, error)
 
     def close(self) -> None:
-        """Raises RunError where what was put cannot be written and nobody has heard of it."""
-        if self._fd >= 0:
-            try:
-                self._flush()
-                if not self._told:
-                    self._check()
-            finally:
-                with contextlib.suppress(RunError):
-                    self._force()
-                os.close(self._fd)
-                self._fd = -1
+        """Raises RunError where something cannot be written or forced to the disk and nobody has heard of it."""
+        if self._fd < 0:
+            return
+        self._flush()
+        self._force()
+        os.close(self._fd)
+        self._fd = -1
+        if not self._told:
+            self._check()
 
 
 def mend_tail(path: Path) -> int:

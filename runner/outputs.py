@@ -33,7 +33,11 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _take_lock(path)
-        self.trajectories = Appender(path / "trajectories.jsonl")
+        try:
+            self.trajectories = Appender(path / "trajectories.jsonl")
+        except BaseException:
+            os.close(self._lock)
+            raise
         self.fresh = self.trajectories.size == 0
         """Whether it began without a row: then each id is there once, as an episode is written once by a process."""
         self._rows: dict[str, tuple[int, int]] | None = None
@@ -65,8 +69,25 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         return read_manifest(self.path)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the folder is still where it was; its open files are written to wherever it is."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self.path / ".lock").stat())
+        except OSError:
+            return False
+
+    def check_place(self) -> None:
+        """Raises RunError where the folder was moved or removed."""
+        if not self.in_place:
+            raise RunError(
+                f"{self.path}: the run's folder was moved or removed while the run went on; what was answered "
+                "is in it: run `overnight resume` on it where it is now"
+            )
+
     def update(self, **fields: Any) -> None:
-        """Set fields of `run.json`, atomically."""
+        """Set fields of `run.json`, atomically. Raises RunError, also where the folder was moved."""
+        self.check_place()
         path = self.path / "run.json"
         current = read_manifest(self.path) if path.exists() else {}
         write_atomically(path, orjson.dumps(clean({**current, **fields}), option=INDENT))
@@ -101,7 +122,8 @@ class RunFolder:
     def compact(self, moved: Mapping[str, int]) -> int:
         """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
         another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
-        self.trajectories.flush()
+        self.trajectories.sync()
+        self.check_place()
         if self.fresh and not moved:
             return 0
         path = self.trajectories.path
@@ -132,7 +154,8 @@ class RunFolder:
                 os.fsync(new.fileno())
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise RunError(
                 f"{path}: cannot be tidied ({error.strerror}); nothing is lost: make room and resume the run"
             ) from error
@@ -156,10 +179,13 @@ class RunFolder:
             file.write(f"{stamp} {message.encode('utf-8', 'replace').decode()}\n")
 
     def close(self) -> None:
-        self.trajectories.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let go. Raises RunError where rows could not be kept and nobody has heard of it."""
+        try:
+            self.trajectories.close()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
 
 def _take_lock(path: Path) -> int:
@@ -175,8 +201,9 @@ def _take_lock(path: Path) -> int:
         raise RunError(
             f"{path}: process {owner or '?'} is working on this run; wait for it, or stop it with Ctrl-C"
         ) from error
-    os.ftruncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
+    with contextlib.suppress(OSError):  # it holds without saying who has it
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
     return lock
 
 
