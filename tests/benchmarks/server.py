@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 STEPS = 8
@@ -45,6 +46,7 @@ def serving(latency: float) -> Iterator[Serving]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=Path(__file__).parents[2],
     )
     assert server.stdin is not None and server.stdout is not None
     with server.stdout:

@@ -95,8 +95,8 @@ def child(
         process.returncode = os.waitstatus_to_exitcode(status)
         said, complained = _lines(out), _lines(err)
     found = {"cpu": used.ru_utime + used.ru_stime, "wall": wall, "rss_mb": used.ru_maxrss / 1024}
-    if wall >= at_most:
-        return {**found, "failed": f"not done within {at_most:.0f} s"}
+    if process.returncode == -signal.SIGKILL and wall >= at_most:
+        return {**found, "failed": f"not done within {at_most:g} s"}
     if process.returncode:
         return {
             **found,
