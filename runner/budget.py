@@ -154,8 +154,11 @@ class Budget:
 
     def check(self) -> None:
         """Raises BudgetSpent, with the line that a person reads, if one of the limits is reached."""
-        self.check_prices()
         limits, ledger = self.limits, self.ledger
+        if limits.max_usd is limits.max_tokens is limits.max_calls is None:
+            self.check_hours()
+            return
+        self.check_prices()
         tokens = ledger.paid.prompt + ledger.paid.completion
         coming = self.in_flight / ledger.replies if ledger.replies else 0.0
         if (most := limits.max_usd) is not None and ledger.paid_usd * (1 + coming) >= most - NOTHING:
@@ -168,7 +171,7 @@ class Budget:
 
     def check_hours(self) -> None:
         """The same for the hours alone: they pass while no call begins, too."""
-        if self.seconds_left == 0:
+        if self.limits.max_hours is not None and self.seconds_left == 0:
             raise self._spent("max_hours", f"{self.seconds / HOUR:.2f} of {self.limits.max_hours:g} hours")
 
     def _spent(self, limit: str, what: str) -> BudgetSpent:

@@ -6,8 +6,8 @@ A method sees nothing but this. It knows no HTTP, no limits and no files.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -61,7 +61,7 @@ class Episode:
         self._session: Session | None = None
         self._live = False
         self._state: Any = None
-        self._cursor: Counter[tuple[str, str]] = Counter()
+        self._cursor: dict[tuple[str, str], int] = {}
         self._used: dict[tuple[str, str, int], Draw] = {}
         self._sent: dict[str, str] = {}
         self._finish = "stop"
@@ -71,14 +71,14 @@ class Episode:
         self._asking = 0
         self._longest = 0.0
         self._asked_at = 0.0
-        self.time_limit = anyio.CancelScope()
+        self.time_limit: anyio.CancelScope | None = None if place.seconds is None else anyio.CancelScope()
         """What is done within it ends when the episode has worked as long as it may."""
 
     # -- time ------------------------------------------------------------------------------------------
     def start_clock(self) -> None:
         """Set the deadline of `time_limit`, and end the episode if it has passed. A call to a model has a
         deadline of its own: while one is under way this one rests."""
-        if self.place.seconds is None:
+        if self.place.seconds is None or self.time_limit is None:
             return
         left = self.place.seconds - (monotonic() - self._began - self._waited)
         if left <= 0:
@@ -90,12 +90,14 @@ class Episode:
         at once, the longest."""
         if not self._asking:
             self._asked_at = monotonic()
-            self.time_limit.deadline = math.inf
+            if self.time_limit is not None:
+                self.time_limit.deadline = math.inf
         self._asking += 1
         longest = 0.0
         try:
             draws = await self.place.sampling.sample(passage, request, scope, first, n, self.place.index)
-            longest = max((draw.waited for draw in draws), default=0.0)
+            for draw in draws:
+                longest = max(longest, draw.waited)
             return draws
         finally:
             self._asking -= 1
@@ -137,8 +139,8 @@ class Episode:
             prompt, role=role, stop=stop, temperature=temperature, max_tokens=max_tokens
         )  # fmt: skip
         scope = f"{self.scope}/{stream}" if stream else self.scope
-        first = self._cursor[scope, request.hash]
-        self._cursor[scope, request.hash] += n
+        first = self._cursor.get((scope, request.hash), 0)
+        self._cursor[scope, request.hash] = first + n
         draws: list[Draw] = []
         while more := (_together if until is None else until)(draws, n - len(draws)):
             draws += await self._window(passage, request, scope, first + len(draws), more)
@@ -177,12 +179,12 @@ class Episode:
     ) -> Request:
         """The request that `sample` would make: the job's model settings override the method's."""
         model = self.place.roles[role].model
-        params = Params(
-            temperature=temperature if model.temperature is None else model.temperature,
-            max_tokens=max_tokens if model.max_tokens is None else model.max_tokens,
-            top_p=model.top_p,
-            stop=tuple(stop),
-            logprobs=model.logprobs,
+        params = _params(
+            temperature if model.temperature is None else model.temperature,
+            max_tokens if model.max_tokens is None else model.max_tokens,
+            model.top_p,
+            tuple(stop),
+            model.logprobs,
         )
         return Request(model.identity, to_turns(prompt, model.api), params)
 
@@ -232,6 +234,7 @@ class Episode:
         self.place.ledger.write_observation(
             self.place.id, self._attempt, 0, Recorded("", fresh, 0.0, False, life=self.life)
         )
+        await self.place.ledger.written()
         return fresh
 
     def _on_record(self) -> int:
@@ -296,6 +299,7 @@ class Episode:
                 raise Restart
             return fresh
         self.place.ledger.write_observation(self.place.id, self._attempt, self._actions, fresh)
+        await self.place.ledger.written()
         return fresh
 
     async def _close_session(self) -> None:
@@ -363,11 +367,12 @@ class Episode:
     def record(self, error: BaseException | None = None, status: str | None = None) -> dict[str, Any]:
         """The trajectory line (DESIGN: flat at the top). Scores are there for every ending but an error."""
         self._close_step()
-        place, task, usage = self.place, self.task, Usage()
+        place, task = self.place, self.task
+        used = list(self._used.values())
+        usage = used[0].usage if len(used) == 1 else sum((draw.usage for draw in used), Usage())
         cost: float | None = 0.0
         waited = 0.0
-        for draw in self._used.values():
-            usage += draw.usage
+        for draw in used:
             cost = None if cost is None or draw.cost_usd is None else cost + draw.cost_usd
             waited += draw.waited
         status = status or ("error" if error is not None else self.status())
@@ -410,6 +415,10 @@ class Episode:
             if not math.isfinite(value):
                 raise WorldError(f"world {self.world.name!r} scored {name} = {value} for task {self.task.id}")
         return scores
+
+
+_params = lru_cache(maxsize=1000)(Params)
+"""Parameters, the same object for the same values: what is made of them for one call serves the others, too."""
 
 
 def _together(draws: Sequence[Draw], left: int) -> int:

@@ -120,7 +120,7 @@ class Execution:
     def _passage(self, name: str, model: Model) -> Passage:
         if self.batches is not None and is_batched(model):
             return self.batches.passage(name, model, self._failed)
-        return Passage(name, model, self._failed, self._begin)
+        return Passage(name, model, self._failed, self._begin, self.ledger.written)
 
     def _most_episodes(self) -> int:
         limits = self.job.settings.limits
@@ -247,7 +247,7 @@ class Execution:
         """The episodes that are not done, without those of stopped cells."""
         for planned in self.job.plan():
             config, index = self._done.get(planned.id, ("", 0))
-            if config == self._configs.of(planned):
+            if config and config == self._configs.of(planned):
                 self.counts.already += 1
                 if index != planned.index:
                     self.moved[planned.id] = planned.index
@@ -257,7 +257,7 @@ class Execution:
                 yield planned
 
     def _planned(self) -> int:
-        return sum(1 for _ in self.job.plan())
+        return self.job.count()
 
     async def _count(self) -> None:
         try:
@@ -278,11 +278,14 @@ class Execution:
             error: BaseException | None = None
             status = None
             try:
-                with episode.time_limit:
-                    episode.start_clock()
+                if (limit := episode.time_limit) is None:
                     await _solved(method, episode)
-                if episode.time_limit.cancelled_caught:
-                    status = "time_limit"
+                else:
+                    with limit:
+                        episode.start_clock()
+                        await _solved(method, episode)
+                    if limit.cancelled_caught:
+                        status = "time_limit"
             except Exception as raised:
                 failure = weightiest(raised)
                 if isinstance(failure, Restart):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +84,7 @@ class Cell:
     model: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Planned:
     """An episode to come: its place in plan order, its cell, trial and task."""
 
@@ -267,6 +268,11 @@ class Job:
                     for cell in cells:
                         yield Planned(index, cell, trial, task)
                         index += 1
+
+    def count(self) -> int:
+        """How many episodes `plan` gives: reads all tasks. Raises DataError as it does."""
+        cells = Counter(cell.env for cell in self.cells)
+        return sum(self.settings.trials * cells[env] for env in self.worlds for _ in self.tasks(env))
 
     # -- identity --------------------------------------------------------------------------------------
     def shape(self) -> dict[str, Any]:

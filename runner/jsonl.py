@@ -7,11 +7,12 @@ JSON: lone surrogates become U+FFFD, integers beyond 64 bits become strings, and
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ def dumps(value: Any) -> bytes:
         if b"null" not in line or _finite(value):  # else NaN may have become null
             return line
     return orjson.dumps(clean(value), option=_OPTIONS)
+
+
+def plain(value: Any) -> bytes:
+    """One line of what is known to hold no NaN and no objects: `dumps` without the look for them. What all the same
+    has no JSON form (lone surrogates) is cleaned as there."""
+    try:
+        return orjson.dumps(value, option=_OPTIONS)
+    except TypeError:
+        return dumps(value)
 
 
 def _finite(value: Any) -> bool:
@@ -101,6 +111,9 @@ def clean_text(text: str) -> str:
 class Appender:
     """An open file that grows by whole lines. One writer at a time (the run's lock sees to that).
 
+    `append` writes at once. `put` takes lines that are written together with all others of this turn of the event
+    loop, in one write; `written` waits for that. What was put can be read at once.
+
     Raises RunError where the file cannot be opened.
     """
 
@@ -112,8 +125,15 @@ class Appender:
         except OSError as error:
             raise RunError(f"{path}: cannot be opened for writing ({error.strerror})") from error
         self.size = os.fstat(self._fd).st_size
-        self._synced = self.size
+        """Bytes, what was put and is not written yet among them."""
+        self._there = self._synced = self.size
         self._torn = False
+        self._put: list[bytes] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._failure: RunError | None = None
+        """Why lines that were put could not be written: nothing is taken any more, as later places would be wrong."""
+        self._told = False
+        """Whether anybody has heard of it."""
 
     def append(self, *values: Any) -> list[tuple[int, int]]:
         """Write the values as consecutive lines in one write; returns (offset, length) of each.
@@ -121,41 +141,105 @@ class Appender:
         The lines are in the kernel's hands when this returns, so they survive `kill -9`; `sync` makes them
         survive the machine. Raises RunError when the disk is full, leaving no partial line behind.
         """
-        lines = [dumps(value) for value in values]
+        return self.write([dumps(value) for value in values])
+
+    def write(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Append lines that are bytes already, as `append` does."""
+        self.flush()
+        spans = self._spans(lines)
+        self._write(b"".join(lines))
+        return spans
+
+    def put(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Take lines, to be written at the end of this turn of the event loop (at once where none runs); returns
+        (offset, length) of each. Raises RunError where lines that were put before could not be written."""
+        if not self._put:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                return self.write(lines)
+            loop.call_soon(self._flush)
+        self._check()
+        spans = self._spans(lines)
+        self._put += lines
+        return spans
+
+    async def written(self) -> None:
+        """Until all that was put is in the kernel's hands. Raises RunError where it cannot be written."""
+        if self._put:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        else:
+            self._check()
+
+    def flush(self) -> None:
+        """Write what was put now. Raises RunError where that failed, now or before."""
+        self._flush()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            self._told = True
+            raise self._failure
+
+    def _flush(self) -> None:
+        if not self._put:
+            return
+        lines, self._put = self._put, []
+        waiters, self._waiters = self._waiters, []
+        try:
+            self._write(b"".join(lines))
+        except RunError as error:
+            self.size, self._failure = self._there, error
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if self._failure is None:
+                waiter.set_result(None)
+            else:
+                self._told = True
+                waiter.set_exception(self._failure)
+
+    def _spans(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Where the lines will stand; the file is as long as if they stood there."""
         spans, at = [], self.size
         for line in lines:
             spans.append((at, len(line)))
             at += len(line)
-        self.write(b"".join(lines))
+        self.size = at
         return spans
 
-    def write(self, data: bytes) -> None:
-        """Append whole lines that are bytes already. Raises RunError as `append` does."""
-        start, view = self.size, memoryview(data)
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
         try:
             if self._torn:
-                self._cut(start)
+                self._cut(self._there)
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            self._torn = True
+            self.size, self._torn = self._there, True
             with contextlib.suppress(OSError):
-                self._cut(start)
+                self._cut(self._there)
             raise _no_room(self.path, error) from error
-        self.size = start + len(data)
+        self._there += len(data)
 
     def _cut(self, size: int) -> None:
         os.ftruncate(self._fd, size)
         self._torn = False
 
     def read(self, offset: int, length: int) -> Any:
-        """The value of one line, by the span that `append` or `scan` gave."""
+        """The value of one line, by the span that `append`, `put` or `scan` gave."""
+        if offset + length > self._there:
+            self.flush()
         return orjson.loads(os.pread(self._fd, length, offset))
 
     def sync(self) -> None:
-        """Force what was appended to the disk. Blocks: call it off the event loop. Raises RunError."""
-        if self._synced != self.size:
-            size = self.size
+        """Force what was written to the disk. Blocks: call it off the event loop. Raises RunError, also where what
+        was put could not be written."""
+        self._check()
+        if self._synced != self._there:
+            size = self._there
             try:
                 os.fsync(self._fd)
             except OSError as error:
@@ -163,11 +247,17 @@ class Appender:
             self._synced = size
 
     def close(self) -> None:
+        """Raises RunError where what was put cannot be written and nobody has heard of it."""
         if self._fd >= 0:
-            with contextlib.suppress(RunError):
-                self.sync()
-            os.close(self._fd)
-            self._fd = -1
+            try:
+                self._flush()
+                if not self._told:
+                    self._check()
+            finally:
+                with contextlib.suppress(RunError):
+                    self.sync()
+                os.close(self._fd)
+                self._fd = -1
 
 
 def mend_tail(path: Path) -> int:

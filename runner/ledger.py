@@ -24,8 +24,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from runner.jsonl import Appender, clean_text, scan
-from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage
+from runner.jsonl import Appender, clean_text, dumps, plain, scan
+from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage, part_name
 from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
@@ -33,11 +33,14 @@ REFUSABLE = ("temperature", "top_p", "logprobs")
 LARGE = 200
 """Strings of a session's state longer than this are stored once, by content hash."""
 
+KINDS = 1000
+"""Most objects of sent parameters whose digests are remembered."""
+
 Span = tuple[int, int]
 NOTHING = Usage()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Draw:
     """Reply number `i` to the request `hash` within `scope`, and its share of tokens and cost."""
 
@@ -82,6 +85,7 @@ class Ledger:
         self._parts: dict[str, Span] = {}
         self._requests: dict[str, Span] = {}
         self._held: tuple[Span, dict[str, str]] | None = None
+        self._digests: dict[int, tuple[Mapping[str, Any], Params, str, tuple[str, ...]]] = {}
         self._replies = 0
         self.unreadable = 0
         """Damaged lines: what they held is owed again."""
@@ -140,8 +144,7 @@ class Ledger:
             self.attempts_failed += 1
 
     def _count(self, usage: Usage, cost_usd: float | None) -> None:
-        paid, usd = self.paid + usage, self.paid_usd + (cost_usd or 0.0)
-        self.paid, self.paid_usd = paid, usd
+        self.paid, self.paid_usd = self.paid + usage, self.paid_usd + (cost_usd or 0.0)
         self.unpriced += cost_usd is None
 
     @property
@@ -189,7 +192,8 @@ class Ledger:
         return i in self._draws.get((scope, request_hash), {})
 
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
-        """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws.
+        """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws, which nobody
+        may use before they are `written`.
 
         Choices beyond the indices are paid for and dropped. A draw that is there already stays as it is.
         """
@@ -197,8 +201,8 @@ class Ledger:
         if request.hash not in self._requests:
             rows.append(self._request_row(request))
         self._replies += 1
-        sent = hashlib.sha256(repr(sorted(reply.sent.items())).encode()).hexdigest()[:8]
         name = f"r{self._replies}"
+        seconds, waited = round(reply.seconds, 4), round(reply.waited, 4)
         rows.append(
             {
                 "kind": "reply",
@@ -208,23 +212,23 @@ class Ledger:
                 "first": call.first,
                 "n": len(reply.choices),
                 "usage": reply.usage.as_dict(),
-                "sent": dict(reply.sent),
+                "sent": reply.sent,
                 "endpoint": reply.endpoint,
                 "seed": call.seed,
                 "provider_id": reply.provider_id,
                 "batch": reply.batch,
-                "seconds": round(reply.seconds, 4),
-                "waited": round(reply.waited, 4),
+                "seconds": seconds,
+                "waited": waited,
                 "cost_usd": reply.cost_usd,
             }
         )
-        asked = request.params.as_dict()
-        without = tuple(key for key in REFUSABLE if key in asked and key not in reply.sent)
+        sent, without = self._sent(request.params, reply.sent)
         draws, new = [], []
         used = shares(reply, min(len(indices), len(reply.choices)))
         for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
-            draw = self.draw(call.scope, request.hash, i)
-            if draw is not None:
+            if self.has(call.scope, request.hash, i):
+                draw = self.draw(call.scope, request.hash, i)
+                assert draw is not None
                 draws.append(draw)
                 continue
             draw = Draw(
@@ -238,14 +242,14 @@ class Ledger:
                 usage=usage,
                 cost_usd=None if reply.cost_usd is None else reply.cost_usd / len(used),
                 sent=sent,
-                without=without if reply.sent else (),
-                seconds=round(reply.seconds, 4),
-                waited=round(reply.waited, 4),
+                without=without,
+                seconds=seconds,
+                waited=waited,
             )
             draws.append(draw)
             new.append(draw)
             rows.append(_draw_row(draw, name, k))
-        spans = self._file.append(*rows)
+        spans = self._file.put([dumps(row) if row.get("logprobs") else plain(row) for row in rows])
         if rows[0]["kind"] == "request":
             self._known(rows[0], spans[0])
         places = self._draws[call.scope, request.hash]
@@ -253,6 +257,24 @@ class Ledger:
             places[draw.i] = span
         self._count(reply.usage, reply.cost_usd)
         return draws
+
+    def _sent(self, asked: Params, sent: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """A digest of what was sent, and what was asked for and not sent. (Models give the same object for calls of
+        one kind.)"""
+        known = self._digests.get(id(sent))
+        if known is not None and known[0] is sent and known[1] == asked:
+            return known[2], known[3]
+        digest = hashlib.sha256(repr(sorted(sent.items())).encode()).hexdigest()[:8]
+        wanted = asked.as_dict() if sent else {}
+        without = tuple(name for name in REFUSABLE if name in wanted and name not in sent)
+        if len(self._digests) >= KINDS:
+            self._digests.clear()
+        self._digests[id(sent)] = (sent, asked, digest, without)
+        return digest, without
+
+    async def written(self) -> None:
+        """Until all that was given to be kept is in the kernel's hands. Raises RunError where it cannot be."""
+        await self._file.written()
 
     def _known(self, row: Mapping[str, Any], span: Span) -> None:
         self._requests[row["hash"]] = span
@@ -281,12 +303,10 @@ class Ledger:
         new: dict[str, str] = {}
         turns = []
         for turn in request.turns:
-            names = []
-            for part in turn.text.parts:
-                name = _part_name(part)
+            names = turn.text.names
+            for name, part in zip(names, turn.text.parts, strict=True):
                 if name not in self._parts:
                     new[name] = part
-                names.append(name)
             turns.append([turn.role, names])
         return {
             "kind": "request",
@@ -298,8 +318,8 @@ class Ledger:
         }
 
     def write_begin(self, call: Call) -> None:
-        """Keep that a try is about to be made."""
-        self._file.append(_attempt_row(call, None, None))
+        """Keep that a try is about to be made, once it is `written`."""
+        self._file.put([plain(_attempt_row(call, None, None))])
 
     def write_attempt(self, call: Call, error: BaseException, *, possible_cost: bool) -> None:
         """Keep a try that gave no reply, and whether it may have been billed all the same."""
@@ -322,8 +342,8 @@ class Ledger:
             return None
 
     def write_observation(self, episode: str, attempt: int, step: int, recorded: Recorded) -> None:
-        """Keep what the world said. A step that is written again (its action changed) replaces the old one
-        and all later ones of that attempt."""
+        """Keep what the world said, which nobody may use before it is `written`. A step that is written again (its
+        action changed) replaces the old one and all later ones of that attempt."""
         parts: dict[str, str] = {}
         row = {
             "kind": "observation",
@@ -339,7 +359,7 @@ class Ledger:
             "state": self._fold(recorded.state, parts),
             "parts": parts,
         }
-        (span,) = self._file.append(row)
+        (span,) = self._file.put([dumps(row)])
         self._place(episode, (recorded.life, attempt, step), span)
         self._parts.update(dict.fromkeys(parts, span))
 
@@ -359,7 +379,7 @@ class Ledger:
 
     def _fold(self, state: Any, parts: dict[str, str]) -> Any:
         if isinstance(state, str) and len(state) > LARGE:
-            name = _part_name(state)
+            name = part_name(state)
             if name not in self._parts:
                 parts[name] = clean_text(state)
             return {"$part": name}
@@ -484,7 +504,3 @@ def _attempt_row(call: Call, error: str | None, possible_cost: bool | None) -> d
         "error": error,
         "possible_cost": possible_cost,
     }
-
-
-def _part_name(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from runner.errors import RunError
-from runner.jsonl import Appender, clean, dumps, rows, scan, write_atomically
+from runner.jsonl import Appender, clean, dumps, plain, rows, scan, write_atomically
 
 SCHEMA = 1
 """Version of `run.json`."""
@@ -34,6 +34,8 @@ class RunFolder:
         self.path = path
         self._lock = _take_lock(path)
         self.trajectories = Appender(path / "trajectories.jsonl")
+        self._tidy = self.trajectories.size == 0
+        """Whether it began without a row: then each id is there once, as an episode is written once by a process."""
         self._rows: dict[str, tuple[int, int]] | None = None
 
     @classmethod
@@ -92,11 +94,16 @@ class RunFolder:
         return {key: row[key] for key in ("seconds", "waited_seconds")}
 
     def write_trajectory(self, row: Mapping[str, Any]) -> None:
-        self.trajectories.append(row)
+        """Keep a row, at the end of this turn of the event loop. Raises RunError where one could not be kept."""
+        known = row["votes"] is None and isinstance(row["target"], str)  # else it may hold anything
+        self.trajectories.put([plain(row) if known else dumps(row)])
 
     def compact(self, moved: Mapping[str, int]) -> int:
         """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
         another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
+        self.trajectories.flush()
+        if self._tidy and not moved:
+            return 0
         path = self.trajectories.path
         last: dict[str, tuple[int, int, int]] = {}
         damaged: list[tuple[int, int]] = []

@@ -11,7 +11,7 @@ from runner.models.passage import Passage
 from runner.sampling import Sampling
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Place:
     """Where an episode stands in a run: its names, its cell and what it draws from."""
 

@@ -88,10 +88,12 @@ class CellSums:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.statuses[row["status"]] += 1
-        self.flags.update(row["flags"])
+        if row["flags"]:
+            self.flags.update(row["flags"])
         if row["error"] is not None:
             self.errors[f"{row['error']['type']}: {row['error']['message']}"[:300]] += 1
-        self.usage.update(row["usage"])
+        for name, count in row["usage"].items():
+            self.usage[name] += count
         if row["cost_usd"] is None:
             self.priced = False
         else:

@@ -43,7 +43,9 @@ class Flight:
     indices: tuple[int, ...]
     priority: int
     tickets: list[Ticket] = field(default_factory=list)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    task: asyncio.Task[None] | None = None
+    cancelled: bool = False
+    """Nobody waits for it any more: it ends without the draws it has not got yet."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: int = 0
     draws: dict[int, Draw] = field(default_factory=dict)
@@ -52,6 +54,11 @@ class Flight:
     """Others with the same prompt fly, too, and it is worth being put into the provider's cache."""
     after: Flight | None = None
     """The one that puts it there: this one goes when that is done."""
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
 
 
 class Sampler:
@@ -85,7 +92,7 @@ class Sampler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         for flight in self._flying.values():
-            flight.scope.cancel()
+            flight.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.gather(*self._flying, return_exceptions=True)
         self._tasks.cancel_scope.cancel()
@@ -109,7 +116,7 @@ class Sampler:
         missing = []
         for i in range(first, first + n):
             flight = self._pending.get((scope, request.hash, i))
-            if flight is not None and not flight.scope.cancel_called:
+            if flight is not None and not flight.cancelled:
                 flights[i] = flight
                 self._lend(passage, flight, priority)
             elif (draw := self.ledger.draw(scope, request.hash, i)) is not None:
@@ -150,6 +157,7 @@ class Sampler:
         # A bare task, at a fifth of what a task group's costs: it raises nothing, and is ended with the sampler.
         task = asyncio.get_running_loop().create_task(self._fly(passage, request, scope, flight))
         self._flying[task] = flight
+        flight.task = task
         task.add_done_callback(self._flying.pop)
 
     async def _await(self, flights: set[Flight], priority: int) -> None:
@@ -167,7 +175,7 @@ class Sampler:
             for flight in flights:
                 flight.waiters -= 1
                 if not flight.waiters and not flight.done.is_set():
-                    flight.scope.cancel()
+                    flight.cancel()
 
     def _lend(self, passage: Passage, flight: Flight, priority: int) -> None:
         if priority < flight.priority:
@@ -180,10 +188,9 @@ class Sampler:
 
     async def _fly(self, passage: Passage, request: Request, scope: str, flight: Flight) -> None:
         try:
-            with flight.scope:
-                if flight.after is not None:
-                    await flight.after.done.wait()
-                await self._draw(passage, request, scope, flight, flight.indices)
+            if flight.after is not None:
+                await flight.after.done.wait()
+            await self._draw(passage, request, scope, flight, flight.indices)
         finally:
             for i in flight.indices:
                 if self._pending.get((scope, request.hash, i)) is flight:
@@ -223,7 +230,9 @@ class Sampler:
             self.in_flight -= 1
             self.moved()
             flight.tickets.remove(ticket)
-        for draw in self.ledger.write_reply(call, indices, reply):
+        draws = self.ledger.write_reply(call, indices, reply)
+        await self.ledger.written()
+        for draw in draws:
             flight.draws[draw.i] = draw
             self.drawn += 1
         if not reply.choices:

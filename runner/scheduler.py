@@ -119,6 +119,7 @@ class Scheduler:
                 await self.solve(planned)
             finally:
                 self.in_flight -= 1
+                self.moved()
             planned = self._next()
             if planned is None and not self._fed:
                 waiting: asyncio.Future[Planned | None] = asyncio.get_running_loop().create_future()

@@ -150,7 +150,7 @@ class BatchLog:
                 number = known.setdefault(repr(sorted(sent.items())), len(known))
                 if number == len(batch.sents):
                     batch.sents.append(dict(sent))
-                requests.write(line)
+                requests.write([line])
                 batch.entries[key_of(nonce, len(batch.entries))] = Entry(place, number, (at, len(line)))
                 at += len(line)
             requests.sync()

@@ -141,4 +141,7 @@ def to_turns(prompt: Prompt, api: Literal["completions", "chat"]) -> tuple[Turn,
     text = Text(prompt) if isinstance(prompt, str) else prompt
     if api == "completions":
         return (Turn("prompt", text),)
-    return (Turn("system", Text(CONTINUE)), Turn("user", text))
+    return (_GO_ON, Turn("user", text))
+
+
+_GO_ON = Turn("system", Text(CONTINUE))

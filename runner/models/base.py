@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -34,10 +34,11 @@ class Text:
     are cut makes no difference to a request's hash.
     """
 
-    __slots__ = ("_sha", "parts")
+    __slots__ = ("_names", "_sha", "parts")
 
     def __init__(self, *parts: str) -> None:
         self.parts: tuple[str, ...] = tuple(clean_text(p) for p in parts if p)
+        self._names: tuple[str, ...] = ()
         self._sha = hashlib.sha256()
         for part in self.parts:
             self._sha.update(part.encode())
@@ -45,11 +46,16 @@ class Text:
     def __add__(self, more: str) -> Text:
         if not more:
             return self
-        more = clean_text(more)
+        try:
+            data = more.encode()
+        except UnicodeEncodeError:
+            more = clean_text(more)
+            data = more.encode()
         new = Text.__new__(Text)
         new.parts = (*self.parts, more)
+        new._names = self.names
         new._sha = self._sha.copy()
-        new._sha.update(more.encode())
+        new._sha.update(data)
         return new
 
     def __str__(self) -> str:
@@ -65,12 +71,27 @@ class Text:
         return f"Text({str(self)!r})"
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The parts' names by content, 16 hex digits each; those of a text that was extended are made once."""
+        names = self._names
+        if len(names) < len(self.parts):
+            names = self._names = names + tuple(map(part_name, self.parts[len(names) :]))
+        return names
+
+    @property
     def sha(self) -> str:
         """Hex SHA-256 of the joined text as UTF-8."""
         return self._sha.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(maxsize=1024)
+def part_name(text: str) -> str:
+    """What a text is called wherever it is stored once: 16 hex digits of its SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+# What is made for each call is not frozen: that makes it several times dearer to make. Nobody changes it all the same.
+@dataclass(slots=True, unsafe_hash=True)
 class Turn:
     """One message: role `prompt` (raw completion), `system`, `user` or `assistant`, and its text."""
 
@@ -114,7 +135,7 @@ class Params:
         return out
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Request:
     """What is asked of a model. Draws are counted per (scope, `hash`).
 
@@ -153,7 +174,7 @@ class Request:
         return "\n\n".join(str(turn.text) for turn in self.turns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Call:
     """One attempt: `n` draws of `request`, of which the first has index `first` within `scope`."""
 
@@ -166,7 +187,7 @@ class Call:
     """Whether further calls with the same prompt follow at once, so that the provider's cache is worth writing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Usage:
     """Tokens of one reply or a sum of them; `calls` counts replies. Of the prompt's, `cached` were read from the
     provider's cache and `written` put into it; `reasoning` is part of `completion`."""
@@ -189,10 +210,17 @@ class Usage:
         )
 
     def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "prompt": self.prompt,
+            "completion": self.completion,
+            "cached": self.cached,
+            "reasoning": self.reasoning,
+            "calls": self.calls,
+            "written": self.written,
+        }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Choice:
     """One draw of a reply: the text up to the first stop string, and why it ended.
 
@@ -222,7 +250,7 @@ class Window:
     reset: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Reply:
     """What came back for a call. `choices` may be fewer than asked for; the sampler tops up.
 
@@ -242,14 +270,6 @@ class Reply:
     """The provider's limits as this reply's headers tell them."""
     batch: str | None = None
     """The batch by which it came, if it did."""
-
-    def told(self, seconds: float, windows: tuple[Window, ...]) -> Reply:
-        """The same reply with how long it took and what its headers say. (Not `dataclasses.replace`, which costs
-        more than the rest of a call.)"""
-        return Reply(
-            self.choices, self.usage, self.sent, self.endpoint, self.provider_id, seconds, self.waited,
-            self.cost_usd, windows, self.batch,
-        )  # fmt: skip
 
     def settled(self, seconds: float, waited: float, endpoint: str, cost_usd: float | None) -> Reply:
         """The same reply as it is kept: with the times of all its tries, what answered, and its price."""

@@ -61,10 +61,10 @@ class Charges:
     def of(self, call: Call) -> Charge:
         """What a call will probably use."""
         limit = call.request.params.max_tokens
-        lengths = self._lengths.get(_like(call))
+        lengths = None if self.max_tokens else self._lengths.get(_like(call))
         each, variance = float(limit), 0.0
-        if not self.max_tokens and lengths is not None and lengths.count >= ENOUGH:
-            each, variance = min(lengths.mean, limit), lengths.variance
+        if lengths is not None and lengths.count >= ENOUGH:
+            each, variance = min(lengths.mean, each), lengths.variance
         n = max(call.n, 1) if self.output else 0
         prompt = call.request.characters / self._ratio
         off = self._off.variance if self._off.count else 0.0

@@ -236,7 +236,7 @@ class Gate:
 
     def pump(self) -> None:
         """Let through whom there is room for, the oldest first. Where time must pass, a timer asks again."""
-        while self.pass_one():
+        while self.queue.waiting and self.pass_one():
             pass
 
     def pass_one(self) -> bool:
@@ -265,6 +265,8 @@ class Gate:
         return True
 
     def _wait(self, charge: Charge) -> tuple[float, str]:
+        if self.paused_until == -math.inf and self.limits.free:
+            return 0.0, ""
         now = self.clock()
         if now < self.paused_until:
             return self.paused_until - now, self.waits_for

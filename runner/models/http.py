@@ -370,7 +370,8 @@ class HttpModel(Model):
         except ModelError as error:
             error.windows = windows
             raise
-        return reply.told(seconds, windows)
+        reply.seconds, reply.windows = seconds, windows
+        return reply
 
     async def post(self, path: str, body: Mapping[str, Any], fixed: Collection[str] = ()) -> Answer:
         """POST `body` as JSON.
@@ -388,7 +389,7 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await wire.transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
-        told = windows(response.headers, self.row.told, time.time())
+        told = windows(response.headers, self.row.told, time.time) if self.row.told else ()
         try:
             return Answer(self.read(response, body, fixed), seconds, told)
         except ModelError as error:
@@ -447,7 +448,7 @@ class HttpModel(Model):
                 return False
         elif self.field_of(parameter) not in body:
             return False
-        self.wire.refused.add(parameter)
+        self.wire.refuse(parameter)
         return True
 
     def field_of(self, parameter: str) -> str | None:
@@ -464,7 +465,7 @@ class HttpModel(Model):
         run does not get is told in the same way wherever it is found out."""
         lacking = self.lacking & set(asked) - self.wire.refused - set(fixed)
         for parameter in sorted(lacking):
-            self.wire.refused.add(parameter)
+            self.wire.refuse(parameter)
             raise Unsupported(
                 f"{self.where}: {self.row.name} does not take `{parameter}` for this model.{LEFT_OUT}",
                 parameter,

@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[Counted, float]
 """What is counted, in how many seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Charge:
     """What a call is expected to use: tokens in and out. Every call is one request."""
 
@@ -88,7 +88,8 @@ class Limits:
         self._rate: Pace | None = None
         self._recent: deque[Taken] = deque()
         self._unknown = Charge()
-        """How far the calls in flight may be off, together."""
+        """How far the calls in flight may be off, together; only kept where tokens are bounded."""
+        self._counts_tokens = False
         for key, limit in self.job.items():
             self._set(key, limit, -math.inf)
 
@@ -98,12 +99,19 @@ class Limits:
         return any(seconds <= PACED for _, seconds in self._bounds)
 
     @property
+    def free(self) -> bool:
+        """Whether nothing bounds what is begun."""
+        return self._rate is None and not self._bounds and not self._guess
+
+    @property
     def begun(self) -> bool:
         """Whether any call was let through yet."""
         return bool(self._recent)
 
     def wait(self, now: float, charge: Charge) -> tuple[float, str]:
         """Seconds after which it is worth asking again (0: `charge` may go), and what is waited for."""
+        if self.free:
+            return 0.0, ""
         longest, why = 0.0 if self._rate is None else self._rate.wait(now), "the rate"
         for bound in self._every():
             variance = self._unknown.variance_of(bound.counted) + charge.variance_of(bound.counted)
@@ -132,7 +140,8 @@ class Limits:
                 bound.pace.add(now, amount)
         if self._rate is not None:
             self._rate.add(now, 1.0)
-        self._doubt(charge, 1)
+        if self._counts_tokens:
+            self._doubt(charge, 1)
         self._recent.append(taken)
         while now - self._recent[0].at > REMEMBERED:
             self._recent.popleft()
@@ -164,7 +173,16 @@ class Limits:
         """The call has ended: nothing more will be learnt of it."""
         if taken.unknown:
             taken.unknown = False
-            self._doubt(taken.charge, -1)
+            if self._counts_tokens:
+                self._doubt(taken.charge, -1)
+
+    def _count_tokens(self) -> None:
+        """From now on there is a limit of tokens."""
+        if not self._counts_tokens:
+            self._counts_tokens = True
+            for taken in self._recent:
+                if taken.unknown:
+                    self._doubt(taken.charge, 1)
 
     def _doubt(self, charge: Charge, sign: int) -> None:
         if charge.input_variance or charge.output_variance:
@@ -205,6 +223,8 @@ class Limits:
 
     def _set(self, key: Key, limit: float, now: float) -> None:
         counted, seconds = key
+        if counted != "requests":
+            self._count_tokens()
         bound = self._bounds.get(key)
         if bound is None:
             bound = self._bounds[key] = self._remembering(counted, limit, seconds, now)
@@ -258,6 +278,7 @@ class Limits:
 
     def guess(self, seconds: float, requests: float, tokens: float, now: float) -> None:
         """Windows whose limits were found by trying; they never widen those that are known."""
+        self._count_tokens()
         if not self._guess or self._guess[0].sliding.seconds != seconds:
             self._guess = [
                 self._remembering("requests", requests, seconds, now),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import orjson
 from pydantic import Field, model_validator
 
 from runner.errors import CellStopped, Transient, Unsupported
-from runner.models.base import Call, Choice, Finish, Reply, Request, Usage, cut_at_stop
+from runner.models.base import Call, Choice, Finish, Params, Reply, Request, Usage, cut_at_stop
 from runner.models.bodies import count, estimated, in_words, status_within, without_prefix
 from runner.models.failures import classify
 from runner.models.http import SEED_BITS, HttpModel
@@ -24,6 +24,25 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("content_filter", "safety", "prohibited_content", "blocklist", "spii"), "filter"),
     "refusal": "refusal",
 }
+
+
+MOST_FRAMES = 1000
+"""Kinds of parameters for which what calls have in common is remembered."""
+
+
+class _Frame(NamedTuple):
+    """What calls with the same parameters have in common."""
+
+    params: Params
+    path: str
+    fixed: frozenset[str]
+    body: Mapping[str, Any]
+    """All of it but the prompt, n and seed."""
+    sent: Mapping[str, Any]
+    n: int
+    """Most draws of one call."""
+    seed: str | None
+    """The field that carries the seed."""
 
 
 class OpenAI(HttpModel):
@@ -75,11 +94,44 @@ class OpenAI(HttpModel):
         return self
 
     def prepare(self, call: Call) -> Prepared:
-        request = call.request
-        fixed = frozenset({*self.extra_body, *dict(request.params.extra)})
+        frame = self._frame(call.request)
+        return Prepared(frame.path, *self.body(call), frame.fixed)
+
+    def _frame(self, request: Request) -> _Frame:
+        """What is the same in all calls with such parameters. Raises as `prepare` does."""
+        params, kind = request.params, request.kind
+        frames = self.wire.frames
+        frame = frames.get((id(params), kind))
+        if frame is not None and frame.params is params:
+            return frame  # type: ignore[no-any-return]
+        fixed = frozenset({*self.extra_body, *dict(params.extra)})
         self._check(request, fixed)
-        path = "/completions" if request.kind == "completion" else "/chat/completions"
-        return Prepared(path, *self.body(call), fixed)
+        completion = kind == "completion"
+        sampling: dict[str, Any] = {}
+        if self.allows("temperature"):
+            sampling["temperature"] = params.temperature
+        if params.top_p is not None and self.allows("top_p"):
+            sampling["top_p"] = params.top_p
+        most = self.row.stops if self.max_stops is None else self.max_stops
+        stops = [stop for stop in params.stop if stop][:most]
+        if stops and self.allows("stop"):
+            sampling["stop"] = stops
+        if params.logprobs and self.allows("logprobs"):
+            sampling |= self._logprobs_fields(completion)
+        sampling |= {**self.extra_body, **dict(params.extra)}
+        limit_field = "max_tokens" if completion else self._limit()
+        if len(frames) >= MOST_FRAMES:
+            frames.clear()
+        frame = frames[id(params), kind] = _Frame(
+            params=params,
+            path="/completions" if completion else "/chat/completions",
+            fixed=fixed,
+            body={"model": self.model, limit_field: params.max_tokens, **sampling},
+            sent={"max_tokens": params.max_tokens, **sampling},
+            n=self.row.n if "n" not in self.lacking and self.allows("n") else 1,
+            seed=self.row.seed if self.allows("seed") else None,
+        )
+        return frame
 
     def reply(self, data: Mapping[str, Any], call: Call, sent: Mapping[str, Any]) -> Reply:
         request = call.request
@@ -95,27 +147,12 @@ class OpenAI(HttpModel):
             cost_usd=self.cost(usage) if cost is None else cost,
         )
 
-    def body(self, call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
+    def body(self, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The JSON to send, and the sampling parameters in it as a reply's `sent` shows them: without n and
         seed, which differ from call to call, and with the token limit under one name."""
-        request, params = call.request, call.request.params
-        completion = request.kind == "completion"
-        sampling: dict[str, Any] = {}
-        if self.allows("temperature"):
-            sampling["temperature"] = params.temperature
-        if params.top_p is not None and self.allows("top_p"):
-            sampling["top_p"] = params.top_p
-        most = self.row.stops if self.max_stops is None else self.max_stops
-        stops = [stop for stop in params.stop if stop][:most]
-        if stops and self.allows("stop"):
-            sampling["stop"] = stops
-        if params.logprobs and self.allows("logprobs"):
-            sampling |= self._logprobs_fields(completion)
-        sampling |= {**self.extra_body, **dict(params.extra)}
-        limit_field = "max_tokens" if completion else self._limit()
-        body: dict[str, Any] = {"model": self.model}
-        sent = {"max_tokens": params.max_tokens, **sampling}
-        if completion:
+        request, frame = call.request, self._frame(call.request)
+        body, sent = dict(frame.body), frame.sent
+        if request.kind == "completion":
             body["prompt"] = request.prompt
         else:
             body["messages"] = messages = [
@@ -124,15 +161,14 @@ class OpenAI(HttpModel):
             if messages[-1]["role"] == "assistant":
                 if self._continues():
                     messages[-1] |= dict(self.row.prefix_turn)
-                    body |= dict(self.row.prefix_body)
+                    body = {**dict(self.row.prefix_body), **body}
                 else:
                     in_words(messages)
-                    sent["prefill"] = "instruction"
-        body |= {limit_field: params.max_tokens, **sampling}
-        if min(call.n, self.row.n) > 1 and "n" not in self.lacking and self.allows("n"):
-            body["n"] = min(call.n, self.row.n)
-        if call.seed is not None and self.row.seed is not None and self.allows("seed"):
-            body[self.row.seed] = call.seed & SEED_BITS
+                    sent = {**sent, "prefill": "instruction"}
+        if call.n > 1 and frame.n > 1:
+            body["n"] = min(call.n, frame.n)
+        if call.seed is not None and frame.seed is not None:
+            body[frame.seed] = call.seed & SEED_BITS
         for name, value in self.row.body:
             mine = body.get(name, {})
             body[name] = (
@@ -200,13 +236,14 @@ class OpenAI(HttpModel):
         if self.wire.limit_field == parameter:  # the other one was refused before
             return False
         self.wire.limit_field = other[parameter]
+        self.wire.frames.clear()
         return True
 
     def _choices(self, data: Mapping[str, Any], request: Request, prefix: str = "") -> list[Choice]:
         """The reply's choices in order of their index. Raises what the first one's error means if there is none."""
         found = data.get("choices")
         raw = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
-        if all(isinstance(choice.get("index"), int) for choice in raw):
+        if len(raw) > 1 and all(isinstance(choice.get("index"), int) for choice in raw):
             raw.sort(key=lambda choice: int(choice["index"]))
         good = [choice for choice in raw if not _broken(choice)]
         if not good and raw:
@@ -233,24 +270,33 @@ def _choice(raw: Mapping[str, Any], request: Request, prefix: str = "") -> Choic
     message = raw.get("message")
     reasoning = ""
     refused = False
-    if isinstance(message, dict):
+    plain = isinstance(message, dict) and len(message) == 2 and "role" in message
+    content = message.get("content") if plain and isinstance(message, dict) else None
+    if isinstance(content, str):
+        text, reasoning = split_thoughts(content) if "think>" in content else (content, "")
+    elif isinstance(message, dict):
         text, reasoning = parts(message.get("content"))
         reasoning = next(
             (v for k in ("reasoning_content", "reasoning") if isinstance(v := message.get(k), str) and v),
             reasoning,
         )
-        if not reasoning:
+        if not reasoning and "think>" in text:
             text, reasoning = split_thoughts(text)
         refusal = message.get("refusal")
         if isinstance(refusal, str) and refusal:
             text, refused = text or refusal, True
     else:
         text, _ = parts(raw.get("text"))
-    text = without_prefix(text, prefix)
+    if prefix:
+        text = without_prefix(text, prefix)
     whole = len(text)
     text, cut = cut_at_stop(text, request.params.stop)
-    finish = _FINISH.get(str(raw.get("finish_reason")).lower(), "other")
-    logprobs, tokens = _logprobs(raw.get("logprobs"), None if len(text) == whole else len(text))
+    said = raw.get("finish_reason")
+    finish = "stop" if said == "stop" else _FINISH.get(str(said).lower(), "other")
+    logprobs: tuple[float, ...] | None = None
+    tokens = None
+    if (given := raw.get("logprobs")) is not None:
+        logprobs, tokens = _logprobs(given, None if len(text) == whole else len(text))
     return Choice(
         text=text,
         finish="refusal" if refused else "stop" if cut else finish,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 
@@ -43,6 +43,7 @@ class Passage:
         model: Model,
         on_failure: OnFailure | None = None,
         on_begin: OnBegin | None = None,
+        written: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -54,6 +55,8 @@ class Passage:
         )
         self.on_failure = on_failure
         self.on_begin = on_begin
+        self.written = written
+        """Waited for between a try's beginning and its being sent: until `on_begin`'s line is kept."""
         self.stopped: CellStopped | None = None
         self.retrying: dict[int, str] = {}
         """Calls that wait before another try, and why: what `status` shows."""
@@ -147,7 +150,8 @@ class Passage:
                     await self._pause(pause)
                     waited, spent = waited + pause, spent + pause
         finally:
-            self.retrying.pop(id(ticket), None)
+            if self.retrying:
+                self.retrying.pop(id(ticket), None)
 
     def _sits_out(self, line: Line, error: Transient, first: float) -> bool:
         """Whether a call that failed, for the first time at a time, waits for the end of its endpoint's outage: up
@@ -161,26 +165,24 @@ class Passage:
 
     async def _try(self, call: Call, ticket: Ticket, this: _Try) -> Reply:
         """One attempt at whichever endpoint has room first. `this` is filled with how it went."""
-        async with self.queue.passing(ticket, self.charges.of(call)) as this.waited:
-            self.retrying.pop(id(ticket), None)
+        queue = self.queue
+        queue.enter(ticket, self.charges.of(call))
+        if ticket.queued:
+            this.waited = await queue.wait(ticket)
+        try:
+            if self.retrying:
+                self.retrying.pop(id(ticket), None)
             gate = ticket.gate
-            try:
-                if self.stopped is not None or gate is None:
-                    raise CellStopped(str(self.stopped or "the run has ended"))
-                if self.on_begin is not None:
-                    self.on_begin(call)
-            except BaseException:
-                if gate is not None:
-                    gate.refund(ticket)
-                raise
-            line = this.line = self._line[gate]
-            sent = self.queue.clock()
+            line = await self._let_off(call, ticket)
+            assert gate is not None
+            this.line = line
+            sent = queue.clock()
             line.sent(ticket, sent)
             self.under_way[id(ticket)] = (call.scope, line.name, sent)
             try:
                 reply = await line.model.call(call)
             except ModelError as error:
-                this.took = self.queue.clock() - sent
+                this.took = queue.clock() - sent
                 this.gate_waits = line.failed(ticket, sent, error)
                 self._tell(call, error)
                 raise
@@ -191,10 +193,35 @@ class Passage:
                 self._tell(call, ModelError(why, billed=True))
                 raise
             finally:
-                self.under_way.pop(id(ticket), None)
-            this.took = self.queue.clock() - sent
+                del self.under_way[id(ticket)]
+            this.took = queue.clock() - sent
             line.answered(ticket, sent, reply, self.charges.real(call, reply.usage))
             return reply
+        finally:
+            queue.leave(ticket, entered=True)
+
+    async def _let_off(self, call: Call, ticket: Ticket) -> Line:
+        """Where a call that was let through goes. Raises CellStopped, or what stands in the way of beginning it; then
+        it counts for no limit."""
+        gate = ticket.gate
+        try:
+            if self.stopped is not None or gate is None:
+                raise CellStopped(str(self.stopped or "the run has ended"))
+            if self.on_begin is not None:
+                self.on_begin(call)
+        except BaseException:
+            if gate is not None:
+                gate.refund(ticket)
+            raise
+        if self.written is not None:
+            try:
+                await self.written()
+            except BaseException as error:
+                gate.refund(ticket)
+                if not isinstance(error, Exception):  # cancelled: it was begun on record, and never sent
+                    self._tell(call, ModelError("cut off before it was sent"))
+                raise
+        return self._line[gate]
 
     def _tell(self, call: Call, error: ModelError) -> None:
         if self.on_failure is not None:

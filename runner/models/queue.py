@@ -19,11 +19,21 @@ if TYPE_CHECKING:
 NOTHING = Charge()
 
 
-def loop_time() -> float:
+class Clock:
     """The event loop's clock. (anyio's needs a task, and timers have none.)"""
-    loop = asyncio.get_running_loop()
-    # uvloop's own is that of the turn's beginning, in milliseconds: a call could take no time, or leave before it did
-    return monotonic() if type(loop).__module__.startswith("uvloop") else loop.time()
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read: Callable[[], float] | None = None
+
+    def __call__(self) -> float:
+        read = self._read
+        if read is None:
+            loop = asyncio.get_running_loop()
+            # uvloop's own is that of the turn's beginning, in milliseconds: a call could leave before it came
+            read = self._read = monotonic if type(loop).__module__.startswith("uvloop") else loop.time
+        return read()
 
 
 @dataclass(eq=False, slots=True)
@@ -51,8 +61,8 @@ class Ticket:
 class Queue:
     """Who waits, in order of age; equals in order of arrival. `gates` take from it as they have room."""
 
-    def __init__(self, clock: Callable[[], float] = loop_time) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or Clock()
         self.waiting = 0
         """Calls in the queue."""
         self.gates: list[Gate] = []
@@ -73,6 +83,20 @@ class Queue:
         """Wait for a place at a gate, hold it inside the block; yields the seconds waited. `ticket.gate` tells
         which gate it is, and None that the queue was shut."""
         return Passing(self, ticket, charge or NOTHING)
+
+    async def wait(self, ticket: Ticket) -> float:
+        """Until one who stands in the queue is let through; returns the seconds that took. Leaves the queue if it is
+        cancelled."""
+        began = self.clock()
+        ticket.granted = asyncio.Event()
+        try:
+            await ticket.granted.wait()
+        except BaseException:
+            self.leave(ticket, entered=False)
+            raise
+        finally:
+            ticket.granted = None
+        return self.clock() - began
 
     def enter(self, ticket: Ticket, charge: Charge) -> None:
         """Stand in the queue, and go at once where there is room."""
@@ -147,18 +171,7 @@ class Passing:
     async def __aenter__(self) -> float:
         queue, ticket = self._queue, self._ticket
         queue.enter(ticket, self._charge)
-        if not ticket.queued:
-            return 0.0
-        began = queue.clock()
-        ticket.granted = asyncio.Event()
-        try:
-            await ticket.granted.wait()
-        except BaseException:
-            queue.leave(ticket, entered=False)
-            raise
-        finally:
-            ticket.granted = None
-        return queue.clock() - began
+        return await queue.wait(ticket) if ticket.queued else 0.0
 
     async def __aexit__(self, *_: object) -> None:
         self._queue.leave(self._ticket, entered=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from runner.models.base import Model, Window
@@ -23,7 +24,7 @@ class Prepared(NamedTuple):
 
     path: str
     body: dict[str, Any]
-    sent: dict[str, Any]
+    sent: Mapping[str, Any]
     fixed: frozenset[str]
 
 
@@ -44,3 +45,10 @@ class Wire:
     """The token limit's field, where the usual one was refused."""
     headers: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
     urls: dict[str, str] = dataclasses.field(default_factory=dict)
+    frames: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    """What is the same in all calls with the same parameters, as long as no further one is refused."""
+
+    def refuse(self, parameter: str) -> None:
+        """Leave a parameter out from now on."""
+        self.refused.add(parameter)
+        self.frames.clear()
