@@ -89,6 +89,9 @@ def child(
         alarm.start()
         try:
             _, status, used = os.wait4(process.pid, 0)
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         finally:
             alarm.cancel()
         wall = time.monotonic() - began
