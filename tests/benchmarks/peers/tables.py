@@ -39,13 +39,15 @@ def row(
 ) -> dict[str, Any]:
     """One line of the table from runs of one sample and of all; `calls` of each sample follow one another.
 
-    The best of the runs each time, as whatever else a machine does only adds. CPU per call and calls a second are
+    The least CPU and the least wall of the runs, as whatever else a machine does only adds; the other figures are
+    those of the run with the least CPU. CPU per call and calls a second are
     net of start-up: the run of one sample and its wall less its calls' latency. They are None where that leaves
     nothing: so few samples are lost in the noise of starting up.
     """
     if failed := next((ran.failed for ran in (*alone, *loaded) if ran.failed), ""):
         return {"peer": peer, "note": failed}
     cpu, wall = (min(getattr(ran, what) for ran in loaded) for what in ("cpu", "wall"))
+    best = min(loaded, key=lambda ran: ran.cpu)
     startup_cpu = min(ran.cpu for ran in alone)
     startup_wall = min(ran.wall for ran in alone) - calls * latency
     cost, took = cpu - startup_cpu, wall - startup_wall
@@ -56,12 +58,12 @@ def row(
         else None,
         "calls_per_s": round(samples * calls / took, 1) if took > 0 else None,
         "wall_s": round(wall, 2),
-        "rss_mb": round(min(ran.rss_mb for ran in loaded)),
-        "in_flight": max(ran.seen["most_in_flight"] for ran in loaded),
-        "connections": min(ran.seen["connections"] for ran in loaded),
+        "rss_mb": round(best.rss_mb),
+        "in_flight": best.seen["most_in_flight"],
+        "connections": best.seen["connections"],
         "startup_cpu_s": round(startup_cpu, 2),
         "startup_wall_s": round(startup_wall, 2),
-        "server_cpu_s": min(ran.seen["cpu"] for ran in loaded),
+        "server_cpu_s": best.seen["cpu"],
         "runs": len(loaded),
     }
     wrong = [
