@@ -1,6 +1,6 @@
 """Worlds: what tasks are acted in and how they are scored, one file each. Nothing here imports `runner`."""
 
-from envs.base import DataError, Exemplar, Observation, Session, Task, World, WorldError
+from envs.base import DataError, Exemplar, Observation, Outcome, Session, Task, World, WorldError
 
 WORLDS = {
     "hotpotqa": "envs.hotpotqa:HotpotQA",
@@ -11,4 +11,14 @@ WORLDS = {
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add
 theirs by an entry point in the group `overnight.envs`."""
 
-__all__ = ["WORLDS", "DataError", "Exemplar", "Observation", "Session", "Task", "World", "WorldError"]
+__all__ = [
+    "WORLDS",
+    "DataError",
+    "Exemplar",
+    "Observation",
+    "Outcome",
+    "Session",
+    "Task",
+    "World",
+    "WorldError",
+]

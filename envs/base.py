@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field
 
 Replay: TypeAlias = Literal["pure", "rebuild", "none"]
 
@@ -49,6 +50,16 @@ class Observation:
 
     text: str
     reward: float = 0.0
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an episode ended: its answer (None without one), the reward of each action of its last attempt, in order,
+    and whether the world said that it is over."""
+
+    answer: str | None = None
+    rewards: tuple[float, ...] = ()
     done: bool = False
 
 
@@ -130,12 +141,10 @@ class World(BaseModel):
         description="Which key of those files serves a style, e.g. {react = 'webthink_simple6'}.",
     )
 
-    _made: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
+    @cached_property
     def made(self) -> dict[str, Any]:
         """What is made once from this world and kept with it, such as its prompts."""
-        return self._made
+        return {}
 
     # -- tasks -----------------------------------------------------------------------------------------
     def tasks(self) -> Iterator[Task]:
@@ -183,6 +192,11 @@ class World(BaseModel):
     def score(self, task: Task, answer: str | None) -> dict[str, float]:
         """Named scores of a final answer, each finite; a missing answer scores 0. Must hold `em` or `reward`."""
         raise NotImplementedError
+
+    def score_outcome(self, task: Task, outcome: Outcome) -> dict[str, float]:
+        """As `score`, for worlds in which what was done counts, not what was said: these need no `score` of their
+        own. Called anew by `rescore`, from the record."""
+        return self.score(task, outcome.answer)
 
     # -- acting ----------------------------------------------------------------------------------------
     def session(self, task: Task) -> Session:

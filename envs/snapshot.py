@@ -39,6 +39,8 @@ T = TypeVar("T")
 _INDEX_VERSION = 1  # part of the index file's name: raise it when the tables or `fold` change
 _TERMS = 32  # how many different words of a query are searched; the rest of a 10 kB "title" says nothing more
 _CHECKED_WHOLE = 256 << 20  # bytes; a larger index is checked by its head and its last row only
+REMEMBERED = 1000
+"""Answers that are kept at hand."""
 _TITLE_WEIGHT = 10.0  # of a word in the title against one in the text, for bm25
 
 _TABLES = """
@@ -251,6 +253,8 @@ class SnapshotSource:
         self._index: Path | None = None
         self._idle: list[sqlite3.Connection] = []
         self._rebuild = threading.Lock()
+        self._found: dict[str, Page | tuple[str, ...]] = {}
+        """What was found lately, the least lately used first: episodes of one task search alike."""
 
     @functools.cached_property
     def version(self) -> str:
@@ -291,7 +295,13 @@ class SnapshotSource:
         if self._index is None:
             raise WorldError(f"{self.path}: the snapshot is not open; await open(cache) first")
         entity = " ".join(clean(entity).replace("\0", " ").split())
-        return await anyio.to_thread.run_sync(self._search, self._index, entity)
+        found = self._found.pop(entity, None)
+        if found is None:
+            found = await anyio.to_thread.run_sync(self._search, self._index, entity)
+            while len(self._found) >= REMEMBERED:
+                del self._found[next(iter(self._found))]
+        self._found[entity] = found
+        return found
 
     def _search(self, index: Path, entity: str) -> Page | tuple[str, ...]:
         try:

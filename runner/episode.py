@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from envs.base import Observation, Session, Task, WorldError
+from envs.base import Observation, Outcome, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
 from runner.ledger import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
@@ -25,6 +25,10 @@ from runner.voting import Votes
 
 Until: TypeAlias = Callable[[Sequence[Draw], int], int]
 """From what is drawn so far and how many draws are left to how many more to draw together; 0 stops."""
+
+
+NO_REPLY = frozenset({"filter", "refusal"})
+"""How a draw ends that the provider kept back."""
 
 
 class Restart(Exception):
@@ -60,6 +64,8 @@ class Episode:
         self._actions = 0
         self._session: Session | None = None
         self._live = False
+        self._rewards: list[float] = []
+        self._done = False
         self._state: Any = None
         self._cursor: dict[tuple[str, str], int] = {}
         self._used: dict[tuple[str, str, int], Draw] = {}
@@ -85,26 +91,23 @@ class Episode:
             raise Ended("time_limit")
         self.time_limit.deadline = anyio.current_time() + left
 
-    async def _draws(self, passage: Passage, request: Request, scope: str, first: int, n: int) -> list[Draw]:
-        """The draws, and in the account of time how long they waited for limits and between tries: of several
-        at once, the longest."""
+    def _stop_clock(self) -> None:
+        """Draws are being asked for."""
         if not self._asking:
             self._asked_at = monotonic()
             if self.time_limit is not None:
                 self.time_limit.deadline = math.inf
         self._asking += 1
-        longest = 0.0
-        try:
-            draws = await self.place.sampling.sample(passage, request, scope, first, n, self.place.index)
-            for draw in draws:
-                longest = max(longest, draw.waited)
-            return draws
-        finally:
-            self._asking -= 1
-            self._longest = max(self._longest, longest)
-            if not self._asking:
+
+    def _count_waiting(self, longest: float) -> None:
+        """They are there, and waited so long for limits and between tries: of several at once, the longest counts in
+        the account of time."""
+        self._asking -= 1
+        self._longest = max(self._longest, longest)
+        if not self._asking:
+            if self._longest:
                 self._waited += min(self._longest, monotonic() - self._asked_at)
-                self._longest = 0.0
+            self._longest = 0.0
 
     # -- sampling --------------------------------------------------------------------------------------
     @property
@@ -146,22 +149,27 @@ class Episode:
             draws += await self._window(passage, request, scope, first + len(draws), more)
         if len(draws) > 1 and len({draw.text for draw in draws}) == 1:
             self.flags.add("identical_draws")
-        empty = not any(draw.text.strip() for draw in draws)
-        if draws and empty and all(draw.finish in ("filter", "refusal") for draw in draws):
+        ends = {draw.finish for draw in draws}
+        self._finish = "length" if ends == {"length"} else "stop"
+        if ends and ends <= NO_REPLY and not any(draw.text.strip() for draw in draws):
             raise Ended("filtered")
-        cut = draws and all(draw.finish == "length" for draw in draws)
-        self._finish = "length" if cut else "stop"
         return draws
 
     async def _window(self, passage: Passage, request: Request, scope: str, first: int, n: int) -> list[Draw]:
         """Draws that are asked for together."""
         self._spend(n)
+        self._stop_clock()
+        longest = 0.0
         try:
-            draws = await self._draws(passage, request, scope, first, n)
+            draws = await self.place.sampling.sample(passage, request, scope, first, n, self.place.index)
+            for draw in draws:
+                longest = max(longest, draw.waited)
         except ContextOverflow as error:
             raise Ended("context_overflow") from error
         except Filtered as error:
             raise Ended("filtered") from error
+        finally:
+            self._count_waiting(longest)
         for draw in draws:
             self._note_draw(draw)
         if not self._asking:
@@ -203,7 +211,8 @@ class Episode:
             self.flags.add(
                 "only_thoughts"
             )  # a stop string was met within the model's thoughts, as like as not
-        self.flags.update(f"sent_without_{name}" for name in draw.without)
+        if draw.without:
+            self.flags.update(f"sent_without_{name}" for name in draw.without)
         if self._sent.setdefault(draw.hash, draw.sent) != draw.sent:
             self.flags.add("sent_differs")
 
@@ -216,6 +225,7 @@ class Episode:
             self._attempt += 1
         self._answer, self._status, self.reward = None, None, None
         self._step, self._actions, self._live, self._state = None, 0, False, None
+        self._rewards, self._done = [], False
         first = self.place.ledger.observation(self.place.id, self.life, self._attempt, 0)
         seen = "" if first is None else first.text
         if self.place.readback:
@@ -265,6 +275,8 @@ class Episode:
         if recorded.answer is not None:
             self._answer = recorded.answer
         self.reward = recorded.reward if recorded.done or recorded.reward else self.reward
+        self._rewards.append(recorded.reward)
+        self._done = recorded.done
         step.observation = recorded.text
         self._close_step()
         return Observation(recorded.text, recorded.reward, recorded.done)
@@ -408,7 +420,8 @@ class Episode:
         }
 
     def _scores(self) -> dict[str, float]:
-        scores = self.world.score(self.task, self._answer)
+        outcome = Outcome(self._answer, tuple(self._rewards), self._done)
+        scores = self.world.score_outcome(self.task, outcome)
         if not isinstance(scores, dict):
             raise WorldError(f"world {self.world.name!r}: score() gave {scores!r:.60}, not {{name: number}}")
         for name, value in scores.items():

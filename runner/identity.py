@@ -65,7 +65,8 @@ class Configs:
         """16 hex digits over the cell's shape and the task's content."""
         task = planned.task
         digest = self._common[planned.cell].copy()
-        digest.update(canonical([task.id, task.input, task.target, dict(task.metadata)]))
+        more = task.metadata if isinstance(task.metadata, dict) else dict(task.metadata)
+        digest.update(canonical([task.id, task.input, task.target, more]))
         return str(digest.hexdigest())[:16]
 
 

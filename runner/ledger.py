@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -80,6 +80,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._file = Appender(path)
+        self.written: Callable[[], Awaitable[None]] = self._file.written
+        """Until all that was given to be kept is in the kernel's hands. Raises RunError where it cannot be."""
         self._draws: dict[tuple[str, str], dict[int, Span]] = defaultdict(dict)
         self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
         self._parts: dict[str, Span] = {}
@@ -224,7 +226,7 @@ class Ledger:
         )
         sent, without = self._sent(request.params, reply.sent)
         draws, new = [], []
-        used = shares(reply, min(len(indices), len(reply.choices)))
+        used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
         for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
             if self.has(call.scope, request.hash, i):
                 draw = self.draw(call.scope, request.hash, i)
@@ -271,10 +273,6 @@ class Ledger:
             self._digests.clear()
         self._digests[id(sent)] = (sent, asked, digest, without)
         return digest, without
-
-    async def written(self) -> None:
-        """Until all that was given to be kept is in the kernel's hands. Raises RunError where it cannot be."""
-        await self._file.written()
 
     def _known(self, row: Mapping[str, Any], span: Span) -> None:
         self._requests[row["hash"]] = span

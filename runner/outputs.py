@@ -95,7 +95,7 @@ class RunFolder:
 
     def write_trajectory(self, row: Mapping[str, Any]) -> None:
         """Keep a row, at the end of this turn of the event loop. Raises RunError where one could not be kept."""
-        known = row["votes"] is None and isinstance(row["target"], str)  # else it may hold anything
+        known = isinstance(row["target"], str)  # else it may hold anything; all other numbers were looked at
         self.trajectories.put([plain(row) if known else dumps(row)])
 
     def compact(self, moved: Mapping[str, int]) -> int:

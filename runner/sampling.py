@@ -113,7 +113,7 @@ class Sampler:
         """
         have: dict[int, Draw] = {}
         flights: dict[int, Flight] = {}
-        missing = []
+        missing: list[int] = []
         for i in range(first, first + n):
             flight = self._pending.get((scope, request.hash, i))
             if flight is not None and not flight.cancelled:
@@ -124,7 +124,9 @@ class Sampler:
                 have[i] = draw
             else:
                 missing.append(i)
-        chunks = list(_chunks(missing, self._most_per_call(passage)))
+        chunks = (
+            [(missing[0],)] if len(missing) == 1 else list(_chunks(missing, self._most_per_call(passage)))
+        )
         first_alone = len(chunks) > 1 and passage.model.warms(request)
         before: Flight | None = None
         for indices in chunks:
@@ -134,7 +136,7 @@ class Sampler:
                 self._pending[scope, request.hash, i] = flights[i] = flight
             self._start(passage, request, scope, flight)
         if flights:
-            await self._await(set(flights.values()), priority)
+            await self._await(list(dict.fromkeys(flights.values())), priority)
         for i in range(first, first + n):
             if i in have:
                 continue
@@ -160,7 +162,7 @@ class Sampler:
         flight.task = task
         task.add_done_callback(self._flying.pop)
 
-    async def _await(self, flights: set[Flight], priority: int) -> None:
+    async def _await(self, flights: list[Flight], priority: int) -> None:
         for flight in flights:
             flight.waiters += 1
         self.asking[priority] += 1
@@ -190,7 +192,13 @@ class Sampler:
         try:
             if flight.after is not None:
                 await flight.after.done.wait()
-            await self._draw(passage, request, scope, flight, flight.indices)
+            try:
+                rest, most = await self._call(passage, request, scope, flight, flight.indices)
+            except Exception as error:  # also a fault in a model: it is its askers', the sampler lives on
+                flight.errors.update(dict.fromkeys(flight.indices, error))
+                return
+            if rest:
+                await self._top_up(passage, request, scope, flight, rest, most)
         finally:
             for i in flight.indices:
                 if self._pending.get((scope, request.hash, i)) is flight:
@@ -204,14 +212,25 @@ class Sampler:
     ) -> None:
         try:
             rest, most = await self._call(passage, request, scope, flight, indices)
-        except Exception as error:  # also a fault in a model: it is its askers', the sampler lives on
+        except Exception as error:
             flight.errors.update(dict.fromkeys(indices, error))
             return
         if rest:
-            # Some servers ignore n and answer once: top up with calls that they do answer.
-            async with anyio.create_task_group() as tasks:
-                for chunk in _chunks(rest, most):
-                    tasks.start_soon(self._draw, passage, request, scope, flight, chunk)
+            await self._top_up(passage, request, scope, flight, rest, most)
+
+    async def _top_up(
+        self,
+        passage: Passage,
+        request: Request,
+        scope: str,
+        flight: Flight,
+        rest: Sequence[int],
+        most: int,
+    ) -> None:
+        """Some servers ignore n and answer once: ask for the others by calls that they do answer."""
+        async with anyio.create_task_group() as tasks:
+            for chunk in _chunks(rest, most):
+                tasks.start_soon(self._draw, passage, request, scope, flight, chunk)
 
     async def _call(
         self, passage: Passage, request: Request, scope: str, flight: Flight, indices: Sequence[int]
@@ -240,7 +259,7 @@ class Sampler:
         rest = indices[len(reply.choices) :]
         if rest:
             self._most[passage] = min(len(reply.choices), self._most_per_call(passage))
-        return rest, self._most_per_call(passage)
+        return rest, self._most_per_call(passage) if rest else 0
 
 
 class Readback:

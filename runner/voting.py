@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chain:
     """One sampled chain: its draw index, whole text, the answer taken from it, and the vote that counts as.
 

@@ -101,6 +101,8 @@ def _mended(value: Any) -> Any:
 def count(data: Any, *path: str) -> int:
     """A whole number not below 0 at `path` in nested objects; 0 where there is none that can be true."""
     for name in path:
+        if data is None:
+            return 0
         data = data.get(name) if isinstance(data, dict) else None
     return int(data) if isinstance(data, int | float) and 0 <= data <= MOST_COUNTED else 0
 

@@ -38,7 +38,9 @@ class _Lengths:
     @property
     def variance(self) -> float:
         """Of further replies, the doubt about the mean included."""
-        return (1 + ENOUGH / self.count) * max(self.squares / self.count - self.mean * self.mean, 0.0)
+        mean = self.total / self.count
+        spread = self.squares / self.count - mean * mean
+        return (1 + ENOUGH / self.count) * spread if spread > 0 else 0.0
 
 
 class Charges:

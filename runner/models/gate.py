@@ -261,7 +261,7 @@ class Gate:
         if self._pace is not None and not self._permit:
             self._wanted.set()
             return False
-        self._grant(self.queue.take())
+        self.grant(self.queue.take())
         return True
 
     def _wait(self, charge: Charge) -> tuple[float, str]:
@@ -289,14 +289,26 @@ class Gate:
         self._timer = None
         self.pump()
 
-    def _grant(self, ticket: Ticket) -> None:
+    @property
+    def open(self) -> bool:
+        """Whether any call may go at once: there is a place, and nothing is counted that could stand in its way."""
+        return (
+            self.flying < self.in_flight
+            and self._pace is None
+            and not self._probing
+            and self.paused_until == -math.inf
+            and self.limits.free
+        )
+
+    def grant(self, ticket: Ticket) -> None:
+        """Let a call through."""
         if self._permit:
             self._permit = False
             self._wanted.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        large = self.limits.too_large(ticket.charge)
+        large = "" if self.limits.free else self.limits.too_large(ticket.charge)
         if large and large not in self._warned:
             self._warned.add(large)
             self.on_warning(f"{self.name or 'gate'}: a call larger than a whole window goes alone: {large}")

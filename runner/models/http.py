@@ -22,7 +22,7 @@ from pydantic import (
 
 from runner.batch.settings import BatchSettings
 from runner.errors import CellStopped, ModelError, Transient, Unsupported
-from runner.models.base import Call, Model, Reply, Request, Usage
+from runner.models.base import Call, Model, Reply, Request, Usage, Window
 from runner.models.bodies import CHARS_PER_TOKEN, error_within, event_error, load_json, status_within
 from runner.models.endpoint import Endpoint, address, addresses, variable
 from runner.models.failures import LEFT_OUT, classify
@@ -176,6 +176,11 @@ class HttpModel(Model):
     def row(self) -> Service:
         """What the service supports, renames, refuses and charges (see providers.py)."""
         return service_for(self.service or self.own_service, self.base_url, self.supports)
+
+    @cached_property
+    def telling(self) -> frozenset[str]:
+        """The headers that tell of limits."""
+        return frozenset(name for told in self.row.told for name in (told.limit, told.remaining))
 
     @property
     def charges_max_tokens(self) -> bool:
@@ -389,7 +394,9 @@ class HttpModel(Model):
         began = time.monotonic()
         response = await wire.transport.send(self.url(path), headers, orjson.dumps(body), self.timeout)
         seconds = time.monotonic() - began
-        told = windows(response.headers, self.row.told, time.time) if self.row.told else ()
+        told: tuple[Window, ...] = ()
+        if not self.telling.isdisjoint(response.headers):
+            told = windows(response.headers, self.row.told, time.time())
         try:
             return Answer(self.read(response, body, fixed), seconds, told)
         except ModelError as error:

@@ -368,19 +368,28 @@ def _told_cost(usage: Any) -> float | None:
     return float(cost)
 
 
+_COUNTS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+"""What servers count that know of no caches and no thoughts."""
+
+
 def _usage(
     data: Mapping[str, Any], request: Request, choices: Sequence[Choice], thoughts_apart: bool = False
 ) -> Usage:
     """Tokens of the reply; see the class for what is estimated and why."""
     usage = data.get("usage")
-    texts = [choice.text + (choice.reasoning or "") for choice in choices]
     completion = count(usage, "completion_tokens")
+    prompt = count(usage, "prompt_tokens")
+    plain = isinstance(usage, dict) and usage.keys() <= _COUNTS
+    if plain and len(choices) == 1 and prompt and completion:
+        total = count(usage, "total_tokens")
+        if not thoughts_apart or total <= prompt + completion:
+            return Usage(prompt, max(completion, choices[0].tokens or 0), 0, 0, 1)
+    texts = [choice.text + (choice.reasoning or "") for choice in choices]
     if not completion:
         completion = estimated(*texts)
     elif len(choices) > 1 and "timings" in data and texts[0]:  # llama.cpp: the first choice's tokens only
         completion = -(-completion * sum(map(len, texts)) // len(texts[0]))
     evident = sum(choice.tokens or bool(text) for choice, text in zip(choices, texts, strict=True))
-    prompt = count(usage, "prompt_tokens")
     reasoning = count(usage, "completion_tokens_details", "reasoning_tokens")
     if thoughts_apart and prompt and (apart := count(usage, "total_tokens") - prompt - completion) > 0:
         completion += apart

@@ -101,7 +101,11 @@ class Queue:
     def enter(self, ticket: Ticket, charge: Charge) -> None:
         """Stand in the queue, and go at once where there is room."""
         ticket.charge = charge
-        ticket.queued, ticket.gate = True, None
+        ticket.gate = None
+        if not self.waiting and len(self.gates) == 1 and not self._shut and self.gates[0].open:
+            self.gates[0].grant(ticket)
+            return
+        ticket.queued = True
         self.waiting += 1
         heapq.heappush(self._heap, (ticket.priority, next(self._order), ticket))
         if self._shut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.models.base import Counted, Window
@@ -55,24 +55,19 @@ def headers(
     )
 
 
-def windows(
-    headers: Mapping[str, str], told: Sequence[Told], now: float | Callable[[], float]
-) -> tuple[Window, ...]:
+def windows(headers: Mapping[str, str], told: Iterable[Told], now: float) -> tuple[Window, ...]:
     """What a reply's headers say of the service's limits, `now` in epoch seconds. Total: never raises.
 
     Resets are read in every form: seconds, Go's durations, RFC 3339, epoch seconds or milliseconds, HTTP dates,
     against the reply's own `Date`. What is negative, 0 (a limit, a reset), or no number is unknown; a window of
     which nothing is known is left out.
     """
-    names = "\n".join(map(str, headers)).lower()
-    if not any(each.limit in names or each.remaining in names for each in told):
-        return ()
     low = {str(name).lower(): value for name, value in headers.items()}
     told = [each for each in told if each.limit in low or each.remaining in low]
     if not told:
         return ()
     low = {name: str(value).strip() for name, value in low.items()}
-    clock = clock_of(low, now if isinstance(now, float | int) else now())
+    clock = clock_of(low, now)
     found = []
     for each in told:
         limit = finite(low.get(each.limit, "")) or None

@@ -25,11 +25,11 @@ class Watched(Gate):
         super().__init__(*args, **more)
         self.log: list[tuple[float, Charge]] = []
 
-    def _grant(self, ticket: Ticket) -> None:
+    def grant(self, ticket: Ticket) -> None:
         waiting = [each.priority for _, _, each in self.queue._heap if each.queued]
         assert not waiting or ticket.priority <= min(waiting)
         self.log.append((self.clock(), ticket.charge))
-        super()._grant(ticket)
+        super().grant(ticket)
 
     def refund(self, ticket: Ticket, *, refused: bool = False) -> None:
         """One who left in the moment in which it was let through: nothing was sent."""
