@@ -40,7 +40,7 @@ from tests.benchmarks.peers.measuring import Ran, run
 from tests.benchmarks.server import STEPS, serving
 
 LEVELS = (1, 10, 100, 1000, 10_000)
-RATE = 2000
+RATE = 1000
 """Calls a second that are asked for at most in the scaling table, so that the latency binds and not the CPU: with
 very many in flight calls take longer."""
 SECONDS = 10
