@@ -416,6 +416,7 @@ def _echo_json(value: Any) -> None:
 
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
+    from runner import pace
     from runner.analysis.money import told
     from runner.results import named_by, table, warnings
 
@@ -424,6 +425,8 @@ def _finish(run: Any) -> None:
         click.echo(table(run.summary))
         for line in told(run.summary["money"]):
             click.echo(line)
+        if took := run.manifest["totals"].get("pace"):
+            click.echo(pace.told(took))
     click.echo(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest

@@ -31,10 +31,12 @@ from runner.methods.base import Method
 from runner.models.base import Call, Model
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
+from runner.pace import Pace
 from runner.place import Place
 from runner.reuse import Earlier
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
+from runner.summing import Summing
 from runner.vitals import Pulse
 
 SYNC_EVERY = 1.0
@@ -82,6 +84,8 @@ class Execution:
         self.ledger = Ledger(folder.path / "ledger.jsonl")
         earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
+        self.sums = Summing() if folder.fresh else None
+        """Over the rows, where all of them are of this process; else they are summed up from the file in the end."""
         self.spent: str | None = None
         """The one line that says which budget ended the run."""
         self.batches = self._batches(batching or Manner())
@@ -100,6 +104,7 @@ class Execution:
         self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(self._most_episodes(), self._solve)
+        self.pace = Pace(self._most_episodes())
         self.interrupted = 0
         """How many times the run was asked to stop."""
 
@@ -200,6 +205,7 @@ class Execution:
                     beside.start_soon(self._watched, watch)
                 if self.batches is not None:
                     beside.start_soon(self.batches.leave)
+                self.pace.start()
                 try:
                     await self.scheduler.run(self._owed())
                     if not self.scheduler.draining:
@@ -330,6 +336,9 @@ class Execution:
         if self.readback:
             row |= self.folder.timing(row["id"])
         self.folder.write_trajectory(row)
+        self.pace.ended(row)
+        if self.sums is not None:
+            self.sums.add(row)
         self.counts.done += 1
         self.counts.errors += error is not None
 
@@ -408,6 +417,7 @@ class Execution:
             "cut_off_attempts": self.ledger.cut_off,
             "unreadable_ledger_lines": self.ledger.unreadable,
             "loop_lag_p99_ms": self.lag.quantile(0.99),
+            "pace": {} if self.readback else self.pace.as_dict(list(self.passages.values())),
         }
 
 

@@ -120,6 +120,8 @@ class Job:
         self.models = models
         self.raw = raw
         """The job as plain data, as it is written to `run.json`."""
+        self._sizes: dict[str, int] = {}
+        """How many tasks each world has whose tasks were read to their end."""
 
     # -- making ----------------------------------------------------------------------------------------
     @classmethod
@@ -254,9 +256,11 @@ class Job:
                 yield task
                 count += 1
                 if count == chosen.limit:
-                    return
+                    break
         if count == 0:
             raise DataError(f"envs.{env}: no task{_why_none(first, chosen)}; there is nothing to run")
+        if not self.worlds[env].streams:
+            self._sizes[env] = count
 
     def plan(self) -> Iterator[Planned]:
         """All episodes in plan order, lazily: task by task, so that methods that share draws run together."""
@@ -270,9 +274,11 @@ class Job:
                         index += 1
 
     def count(self) -> int:
-        """How many episodes `plan` gives: reads all tasks. Raises DataError as it does."""
+        """How many episodes `plan` gives: reads the tasks of worlds that were not read to their end before. Raises
+        DataError as it does."""
         cells = Counter(cell.env for cell in self.cells)
-        return sum(self.settings.trials * cells[env] for env in self.worlds for _ in self.tasks(env))
+        sizes = {env: self._sizes.get(env) or sum(1 for _ in self.tasks(env)) for env in self.worlds}
+        return sum(self.settings.trials * cells[env] * size for env, size in sizes.items())
 
     # -- identity --------------------------------------------------------------------------------------
     def shape(self) -> dict[str, Any]:

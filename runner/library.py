@@ -355,10 +355,13 @@ async def _execute(
                 budget=before.get("budget") if beside else execution.spent,
                 error=None if failure is None else f"{type(failure).__name__}: {failure}",
             )
-            folder.write_summary({"status": status, "totals": totals, **load(path).summary})
+            ended = load(path)
+            if execution.sums is not None:
+                ended.__dict__["summary"] = ended.priced(execution.sums.as_dict())  # nothing is read for it
+            folder.write_summary({"status": status, "totals": totals, **ended.summary})
     finally:
         folder.close()
-    return load(path)
+    return ended
 
 
 def _watcher(progress: bool | Watch) -> Watch:

@@ -34,7 +34,7 @@ class RunFolder:
         self.path = path
         self._lock = _take_lock(path)
         self.trajectories = Appender(path / "trajectories.jsonl")
-        self._tidy = self.trajectories.size == 0
+        self.fresh = self.trajectories.size == 0
         """Whether it began without a row: then each id is there once, as an episode is written once by a process."""
         self._rows: dict[str, tuple[int, int]] | None = None
 
@@ -102,7 +102,7 @@ class RunFolder:
         """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
         another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
         self.trajectories.flush()
-        if self._tidy and not moved:
+        if self.fresh and not moved:
             return 0
         path = self.trajectories.path
         last: dict[str, tuple[int, int, int]] = {}

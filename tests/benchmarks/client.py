@@ -120,7 +120,12 @@ def ours(kind: str, address: str, in_flight: int, calls: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = loop.run(partial(library.run, job(kind, address, in_flight, calls), outputs=Path(folder)))
         totals = run.manifest["totals"]
-        return {"errors": totals["errors"], "calls": totals["calls"], "lag_ms": totals["loop_lag_p99_ms"]}
+        return {
+            "errors": totals["errors"],
+            "calls": totals["calls"],
+            "lag_ms": totals["loop_lag_p99_ms"],
+            "pace": totals["pace"],
+        }
 
 
 def main(kind: str, address: str, in_flight: int, calls: int) -> None:
