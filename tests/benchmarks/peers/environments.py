@@ -65,7 +65,7 @@ def lacking(peer: Peer, folder: Path) -> str:
         return ""
     done = folder / peer.environment / DONE
     if not done.exists():
-        return f"not installed in {folder}"
+        return "not installed; `--install` makes it, in the folder that `--environments` names"
     if (made := done.read_text("utf-8").split()) != list(peer.packages):
         return f"installed as {', '.join(made)}, wanted as {', '.join(peer.packages)}"
     return ""
