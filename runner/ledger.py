@@ -5,9 +5,11 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 - `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
   a prompt's parts are named by content hash and each is stored once in the file.
 - `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, batch, seconds, waited, cost_usd}
-- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: follows its reply
-  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice. One that was taken
-  from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it here.
+- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: before its reply, in
+  the same write. (Where that is cut short, a draw without its reply is used and counts as possibly billed; a reply
+  without its draws would be paid for again unseen.) `usage` is the draw's share: the prompt goes to the reply's first
+  choice. One that was taken from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it
+  here.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
 - `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
   no reply. A beginning that neither a reply nor an error follows was cut off when a process died. What goes
@@ -126,6 +128,8 @@ class Ledger:
         kind = row["kind"]
         if kind == "draw":
             draw = draw_of(row)
+            reply = row.get("reply")
+            self._replies = max(self._replies, 0 if reply is None else int(reply[1:]))
             if self._draws[draw.scope, draw.hash].setdefault(draw.i, span) is span and row.get("from"):
                 self._count_taken(draw)
         elif kind == "observation":
@@ -205,25 +209,6 @@ class Ledger:
         self._replies += 1
         name = f"r{self._replies}"
         seconds, waited = round(reply.seconds, 4), round(reply.waited, 4)
-        rows.append(
-            {
-                "kind": "reply",
-                "id": name,
-                "hash": request.hash,
-                "scope": call.scope,
-                "first": call.first,
-                "n": len(reply.choices),
-                "usage": reply.usage.as_dict(),
-                "sent": reply.sent,
-                "endpoint": reply.endpoint,
-                "seed": call.seed,
-                "provider_id": reply.provider_id,
-                "batch": reply.batch,
-                "seconds": seconds,
-                "waited": waited,
-                "cost_usd": reply.cost_usd,
-            }
-        )
         sent, without = self._sent(request.params, reply.sent)
         draws, new = [], []
         used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
@@ -251,11 +236,31 @@ class Ledger:
             draws.append(draw)
             new.append(draw)
             rows.append(_draw_row(draw, name, k))
+        at = len(rows) - len(new)
+        rows.append(
+            {
+                "kind": "reply",
+                "id": name,
+                "hash": request.hash,
+                "scope": call.scope,
+                "first": call.first,
+                "n": len(reply.choices),
+                "usage": reply.usage.as_dict(),
+                "sent": reply.sent,
+                "endpoint": reply.endpoint,
+                "seed": call.seed,
+                "provider_id": reply.provider_id,
+                "batch": reply.batch,
+                "seconds": seconds,
+                "waited": waited,
+                "cost_usd": reply.cost_usd,
+            }
+        )
         spans = self._file.put([dumps(row) if row.get("logprobs") else plain(row) for row in rows])
         if rows[0]["kind"] == "request":
             self._known(rows[0], spans[0])
         places = self._draws[call.scope, request.hash]
-        for draw, span in zip(new, spans[len(spans) - len(new) :], strict=True):
+        for draw, span in zip(new, spans[at:-1], strict=True):
             places[draw.i] = span
         self._count(reply.usage, reply.cost_usd)
         return draws

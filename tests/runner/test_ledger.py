@@ -63,7 +63,7 @@ def lines(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
 # -- draws -------------------------------------------------------------------------------------------------
 def test_a_draw_is_on_disk_before_it_is_returned(ledger: Ledger, path: Path) -> None:
     (draw,) = ledger.write_reply(call(), [0], reply("Warsaw"))
-    assert [row["kind"] for row in lines(path)] == ["request", "reply", "draw"]
+    assert [row["kind"] for row in lines(path)] == ["request", "draw", "reply"]
     assert lines(path, "draw")[0]["text"] == draw.text == "Warsaw"
 
 
