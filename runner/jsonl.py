@@ -338,6 +338,6 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _no_room(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"{path}: cannot write ({error.strerror}); nothing answered is lost: "
+        f"{path}: cannot write ({error.strerror}); what was written before is whole: "
         "make room and run `overnight resume` on this folder"
     )

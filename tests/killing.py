@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,14 +71,15 @@ def server(log: Path, delay: float = 0.02):
         process.wait()
 
 
-def overnight(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
-    """The command, in a process of its own."""
+def overnight(*words: str, cwd: Path, prepare: Callable[[], object] | None = None) -> subprocess.Popen[bytes]:
+    """The command, in a process of its own, in which `prepare` runs before."""
     return subprocess.Popen(
         [sys.executable, "-m", "runner", *words],
         cwd=cwd,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        preexec_fn=prepare,
     )
 
 

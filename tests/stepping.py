@@ -28,7 +28,7 @@ from runner.faults import Faults
 from runner.jsonl import rows
 from runner.ledger import Ledger
 from runner.sampling import seed_of
-from runner.testing import Delay, FakeOpenAI, Recorded, prompt_of
+from runner.testing import Delay, FakeOpenAI, Recorded, Script, prompt_of
 
 STEPS = 8
 _STEP = re.compile(r"(Thought|Action) (\d+):\s*$")
@@ -134,8 +134,13 @@ def server(log: Path | None = None, delay: float = 0.0, faults: float = 0.0) -> 
         running.stop()
 
 
+def digest(prompt: str) -> str:
+    """A prompt's name in logs of requests."""
+    return hashlib.sha256(prompt.encode()).hexdigest()[:16]
+
+
 @contextmanager
-def beside(delay: float = 0.0) -> Iterator[tuple[str, Counter[str]]]:
+def beside(delay: float = 0.0, script: Script = script) -> Iterator[tuple[str, Counter[str]]]:
     """A server in a thread of this process: its address, and how often each (prompt, seed) was asked so far."""
     asked: Counter[str] = Counter()
     ready: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
@@ -143,9 +148,13 @@ def beside(delay: float = 0.0) -> Iterator[tuple[str, Counter[str]]]:
     def note(request: Recorded) -> None:
         asked[f"{digest(request.prompt)} {request.body.get('seed')}"] += 1
 
+    def slow(body: dict[str, Any], k: int) -> Any:
+        said = script(body, k)
+        return said if isinstance(said, Delay) else Delay(delay, said)
+
     async def serve() -> None:
         over, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with FakeOpenAI(lambda body, k: Delay(delay, script(body, k)), on_request=note) as server:
+        async with FakeOpenAI(slow, on_request=note) as server:
             ready.put((server.url, lambda: loop.call_soon_threadsafe(over.set) and None))
             await over.wait()
 
@@ -157,11 +166,6 @@ def beside(delay: float = 0.0) -> Iterator[tuple[str, Counter[str]]]:
     finally:
         stop()
         thread.join()
-
-
-def digest(prompt: str) -> str:
-    """A prompt's name in logs of requests."""
-    return hashlib.sha256(prompt.encode()).hexdigest()[:16]
 
 
 def wrong_draws(run: Path, seed: int) -> list[tuple[str, str, int]]:

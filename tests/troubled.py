@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from runner.cli import main
 from runner.jsonl import rows
 from runner.outputs import read_trajectories
+from runner.testing import Script
 from tests import stepping
 from tests.killing import SEED, cut_off, timeless
 from tests.killing_often import Growth, wait
@@ -76,12 +77,13 @@ def begun(
     python: Sequence[str] = ("-m", "runner"),
     env: Mapping[str, str] | None = None,
     delay: float = 0.03,
+    script: Script = stepping.script,
     prepare: Callable[[], Any] | None = None,
     **how: Any,
 ) -> Iterator[Trouble]:
     """`overnight run` in a process of its own against a server that stays until the end. `prepare` runs in the new
     process before the command does; `how` is `Popen`'s."""
-    with stepping.beside(delay) as (url, asked):
+    with stepping.beside(delay, script) as (url, asked):
         job = written(folder, url)
         process = subprocess.Popen(
             [sys.executable, *python, "run", str(job), *words],

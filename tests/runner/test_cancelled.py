@@ -6,9 +6,12 @@ import asyncio
 import gc
 import os
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -42,7 +45,7 @@ class Watched(Execution):
         Watched.made.append(self)
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def stepwise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is done in threads, and nothing is waited for by the clock, so that a run takes the same steps each
     time."""
@@ -65,8 +68,9 @@ def stepwise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Trial:
     """A small job of three methods with a model that fails once, and what was paid for it."""
 
-    def __init__(self, outputs: Path) -> None:
+    def __init__(self, outputs: Path, count: int = 2) -> None:
         self.outputs = outputs
+        self.count = count
         self.paid: Counter[tuple[str, str, int]] = Counter()
         self.failed = False
 
@@ -88,7 +92,7 @@ class Trial:
 
     def job(self) -> Job:
         methods = {"react": React(), "cot_sc": CotSC(samples=4, until="all"), "standard": Standard()}
-        return Job.of(Echo(count=2), methods, self.model(), seed=3)
+        return Job.of(Echo(count=self.count), methods, self.model(), seed=3)
 
     async def run(self) -> library.Run:
         return await library.run(self.job(), outputs=self.outputs, progress=False)
@@ -174,11 +178,10 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0  # noqa: PTH208
 
 
-async def once(folder: Path, cancel: Callable[[Trial, int], Any], k: int, whole: list[Any]) -> bool:
+async def once(trial: Trial, cancel: Callable[[Trial, int], Any], k: int, whole: list[Any]) -> bool:
     """Cancel a run at its k-th step, look at what is left, and resume it; whether it was running still."""
     loop, complaints = asyncio.get_running_loop(), list[dict[str, Any]]()
     loop.set_exception_handler(lambda loop, context: complaints.append(context))
-    trial = Trial(folder)
     Watched.made.clear()
     before = descriptors()
     cancelled = await cancel(trial, k)
@@ -186,7 +189,7 @@ async def once(folder: Path, cancel: Callable[[Trial, int], Any], k: int, whole:
     assert descriptors() == before
     for execution in Watched.made:
         check(execution)
-    for path in folder.glob("*"):
+    for path in trial.outputs.glob("*"):
         await look_and_resume(trial, path, whole)
     assert left_over(loop, complaints) == []
     assert descriptors() == before
@@ -212,13 +215,31 @@ async def look_and_resume(trial: Trial, path: Path, whole: list[Any]) -> None:
     assert found.manifest["totals"]["cut_off_attempts"] == 0
 
 
-@pytest.mark.parametrize("cancel", [in_a_scope, by_its_task, by_one_ctrl_c, by_two_ctrl_c])
-def test_a_run_cancelled_at_any_step_is_whole_and_resumes(
-    tmp_path: Path, cancel: Callable[[Trial, int], Any]
-) -> None:
-    whole = [timeless(row) for row in asyncio.run(Trial(tmp_path / "whole").run()).trajectories]
-    assert len(whole) == 6 and {row["status"] for row in whole} == {"finished"}
+WAYS = (in_a_scope, by_its_task, by_one_ctrl_c, by_two_ctrl_c)
+
+
+def at_each_step(folder: Path, way: Callable[[Trial, int], Any], count: int) -> int:
+    """Cancel a run of so many tasks in this way at each of its steps in turn; how many there are."""
+    whole = [timeless(row) for row in asyncio.run(Trial(folder / "whole", count).run()).trajectories]
+    assert len(whole) == 3 * count and {row["status"] for row in whole} == {"finished"}
     k = 0
-    while asyncio.run(once(tmp_path / str(k), cancel, k, whole)):
+    while asyncio.run(once(Trial(folder / str(k), count), way, k, whole)):
         k += 1
-    assert k > FEWEST
+    return k
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_cancelled_at_any_step_is_whole_and_resumes(
+    tmp_path: Path, way: Callable[[Trial, int], Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, stepwise(patch):
+        assert at_each_step(tmp_path, way, 2) > FEWEST
+
+
+def full(tasks: int = 12) -> dict[str, Any]:
+    """The long proof: `python -m tests.full cancelled`."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, stepwise(patch):
+        steps = {way.__name__: at_each_step(Path(folder) / way.__name__, way, tasks) for way in WAYS}
+    figures = {"episodes": 3 * tasks, "runs_cancelled_and_resumed": sum(steps.values()), "steps": steps}
+    sys.stdout.buffer.write(orjson.dumps(figures) + b"\n")
+    return figures
