@@ -72,8 +72,10 @@ class RunFolder:
     @property
     def in_place(self) -> bool:
         """Whether the folder is still where it was; its open files are written to wherever it is."""
+        lock = self.path / ".lock"
         try:
-            return os.path.samestat(os.fstat(self._lock), (self.path / ".lock").stat())
+            same = os.path.samestat(os.fstat(self._lock), lock.stat())
+            return same or lock.read_bytes() == _owner()  # there are file systems whose numbers change
         except OSError:
             return False
 
@@ -203,8 +205,13 @@ def _take_lock(path: Path) -> int:
         ) from error
     with contextlib.suppress(OSError):  # it holds without saying who has it
         os.ftruncate(lock, 0)
-        os.write(lock, str(os.getpid()).encode())
+        os.write(lock, _owner())
     return lock
+
+
+def _owner() -> bytes:
+    """What a lock says of who has it."""
+    return str(os.getpid()).encode()
 
 
 def locked(path: Path) -> bool:

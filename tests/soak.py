@@ -110,6 +110,25 @@ def thirds(samples: Sequence[dict[str, float]], what: str) -> dict[str, float]:
     return {"first_third": round(first, 1), "last_third": round(last, 1), "most": max(values)}
 
 
+def summed_up(
+    samples: Sequence[dict[str, float]], counts: dict[str, Any], minutes: float, in_flight: int
+) -> dict[str, Any]:
+    """The figures of a soak. `kb_a_draw`: by how much memory grew from the first third to the last, for each draw
+    between; what a run remembers of where its draws are is in it."""
+    grown = {what: thirds(samples, what) for what in ("rss_mb", "descriptors", "threads", "ledger_mb")}
+    more = {what: grown[what]["last_third"] - grown[what]["first_third"] for what in ("rss_mb", "ledger_mb")}
+    draws = counts["draws"] * more["ledger_mb"] / max(samples[-1]["ledger_mb"], 1e-9)
+    return {
+        "minutes": minutes,
+        "in_flight": in_flight,
+        "share_of_faults": SHARE,
+        **grown,
+        "kb_a_draw": round(1024 * more["rss_mb"] / max(draws, 1), 3),
+        **counts,
+        "each_minute": samples[:: max(round(60 / EVERY), 1)],
+    }
+
+
 def main(minutes: float = 60.0, in_flight: int = 40, delay: float = 0.5) -> dict[str, Any]:
     """For `tests.full`: prints and returns the figures."""
     samples: list[dict[str, float]] = []
@@ -127,14 +146,6 @@ def main(minutes: float = 60.0, in_flight: int = 40, delay: float = 0.5) -> dict
 
     with tempfile.TemporaryDirectory() as scratch:
         _, counts = soaked(Path(scratch), watch, in_flight=in_flight, delay=delay)
-    each_minute = samples[:: max(round(60 / EVERY), 1)]
-    figures = {
-        "minutes": minutes,
-        "in_flight": in_flight,
-        "share_of_faults": SHARE,
-        **{what: thirds(samples, what) for what in ("rss_mb", "descriptors", "threads")},
-        **counts,
-        "each_minute": each_minute,
-    }
+    figures = summed_up(samples, counts, minutes, in_flight)
     sys.stdout.buffer.write(orjson.dumps({k: v for k, v in figures.items() if k != "each_minute"}) + b"\n")
     return figures

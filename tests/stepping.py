@@ -18,6 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -139,30 +140,45 @@ def digest(prompt: str) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:16]
 
 
+@dataclass
+class Beside:
+    """A server in a thread of this process: its address, how often each (prompt, seed) was asked so far, and what
+    lets it answer those that it holds."""
+
+    url: str = ""
+    asked: Counter[str] = field(default_factory=Counter)
+    release: Callable[[], object] = lambda: None
+
+
 @contextmanager
-def beside(delay: float = 0.0, script: Script = script) -> Iterator[tuple[str, Counter[str]]]:
-    """A server in a thread of this process: its address, and how often each (prompt, seed) was asked so far."""
-    asked: Counter[str] = Counter()
-    ready: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
+def beside(delay: float = 0.0, script: Script = script, hold: int | None = None) -> Iterator[Beside]:
+    """The server, which answers all but the first `hold` requests only when it is released."""
+    found = Beside()
+    ready: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
     def note(request: Recorded) -> None:
-        asked[f"{digest(request.prompt)} {request.body.get('seed')}"] += 1
-
-    def slow(body: dict[str, Any], k: int) -> Any:
-        said = script(body, k)
-        return said if isinstance(said, Delay) else Delay(delay, said)
+        found.asked[f"{digest(request.prompt)} {request.body.get('seed')}"] += 1
 
     async def serve() -> None:
-        over, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with FakeOpenAI(slow, on_request=note) as server:
-            ready.put((server.url, lambda: loop.call_soon_threadsafe(over.set) and None))
+        over, released, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+        async def answer(body: dict[str, Any], k: int) -> Any:
+            if hold is not None and k >= hold:
+                await released.wait()
+            said = script(body, k)
+            return said if isinstance(said, Delay) else Delay(delay, said)
+
+        async with FakeOpenAI(answer, on_request=note) as server:
+            found.url = server.url
+            found.release = lambda: loop.call_soon_threadsafe(released.set)
+            ready.put(lambda: loop.call_soon_threadsafe(over.set))
             await over.wait()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    url, stop = ready.get()
+    stop = ready.get()
     try:
-        yield url, asked
+        yield found
     finally:
         stop()
         thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,34 +24,37 @@ from tests.killing_often import Growth, wait
 ROOT = Path(__file__).parent.parent
 EPISODES = 12
 IN_FLIGHT = 4
-DRAWS = 25
-"""After so many of the run's 96 draws it happens."""
+HALF = 25
+"""After so many of the run's 96 draws it happens: the server holds its answers until then."""
 
 
 @dataclass
 class Trouble:
-    """A run under way: its process, the folder it works in, and how often each request reached the server."""
+    """A run under way: its process, the folder it works in, and the server it asks."""
 
     process: subprocess.Popen[bytes]
     folder: Path
-    asked: Counter[str]
+    server: stepping.Beside
 
     @property
     def run(self) -> Path:
         (run,) = (self.folder / "outputs").iterdir()
         return run
 
-    def until_half(self, draws: int = DRAWS) -> None:
-        """Wait until so many draws are on record."""
+    def until_half(self, draws: int = HALF) -> None:
+        """Wait until so many draws are on record; no more than `HALF` come until it `ends`."""
         wait(self.process, lambda: bool(list((self.folder / "outputs").glob("*/ledger.jsonl"))))
         growth = Growth(self.run / "ledger.jsonl", b'"kind":"draw"')
         wait(self.process, lambda: growth.count() >= draws)
         assert self.process.poll() is None
 
     def ends(self) -> tuple[int, str]:
-        """Its exit code and what it said on standard error, where that is a pipe."""
+        """Its exit code and what it said on standard error, where that is a pipe that is open."""
+        self.server.release()
+        if self.process.stderr is None or self.process.stderr.closed:
+            return self.process.wait(60), ""
         _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, (said or b"").decode()
+        return self.process.returncode, said.decode()
 
     def resumes(self, run: Path | None = None) -> list[dict[str, Any]]:
         """The rows, without times, after a resume that must end well; and nothing may have been paid twice but what
@@ -61,7 +63,7 @@ class Trouble:
         done = CliRunner().invoke(main, ["resume", str(run), "--quiet"])
         assert done.exit_code == 0, done.output
         under_way = cut_off(run)
-        twice = {key: count - 1 for key, count in self.asked.items() if count > 1}
+        twice = {key: count - 1 for key, count in self.server.asked.items() if count > 1}
         assert all(count <= under_way[key] for key, count in twice.items())
         assert len({(r["scope"], r["hash"], r["i"]) for r in rows(run / "ledger.jsonl") if r["kind"] == "draw"}) == (
             EPISODES * stepping.STEPS
@@ -78,13 +80,14 @@ def begun(
     env: Mapping[str, str] | None = None,
     delay: float = 0.03,
     script: Script = stepping.script,
+    half: bool = True,
     prepare: Callable[[], Any] | None = None,
     **how: Any,
 ) -> Iterator[Trouble]:
     """`overnight run` in a process of its own against a server that stays until the end. `prepare` runs in the new
-    process before the command does; `how` is `Popen`'s."""
-    with stepping.beside(delay, script) as (url, asked):
-        job = written(folder, url)
+    process before the command does; `half`: answers are held back half-way, until it `ends`; `how` is `Popen`'s."""
+    with stepping.beside(delay, script, HALF if half else None) as server:
+        job = written(folder, server.url)
         process = subprocess.Popen(
             [sys.executable, *python, "run", str(job), *words],
             cwd=folder,
@@ -93,11 +96,11 @@ def begun(
             **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **how},
         )
         try:
-            yield Trouble(process, folder, asked)
+            yield Trouble(process, folder, server)
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
 
 
 def written(folder: Path, url: str) -> Path:
@@ -108,8 +111,8 @@ def written(folder: Path, url: str) -> Path:
 
 def undisturbed(folder: Path) -> list[dict[str, Any]]:
     """The rows of the same run to which nothing happened."""
-    with stepping.beside() as (url, _):
-        words = ["run", str(written(folder, url)), "--quiet", "--outputs", str(folder / "outputs")]
+    with stepping.beside() as server:
+        words = ["run", str(written(folder, server.url)), "--quiet", "--outputs", str(folder / "outputs")]
         done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     (run,) = (folder / "outputs").iterdir()

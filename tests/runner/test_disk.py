@@ -247,7 +247,7 @@ def test_read_only_folders_are_refused_in_one_line_before_a_call_is_made(
     (tmp_path / "outputs").mkdir(mode=0o555)
     with begun(tmp_path, prepare=without_override) as trouble:
         code, said = trouble.ends()
-        assert code == 3 and not trouble.asked
+        assert code == 3 and not trouble.server.asked
         one_line(said, "cannot make the run's folder (Permission denied)", "--outputs")
         (tmp_path / "outputs").chmod(0o755)
 
@@ -255,7 +255,7 @@ def test_read_only_folders_are_refused_in_one_line_before_a_call_is_made(
         trouble.until_half()
         trouble.process.kill()
         trouble.ends()
-        asked = sum(trouble.asked.values())
+        asked = sum(trouble.server.asked.values())
         files = [trouble.run, *trouble.run.iterdir()]
         for file in files:
             file.chmod(0o555 if file.is_dir() else 0o444)
@@ -264,7 +264,7 @@ def test_read_only_folders_are_refused_in_one_line_before_a_call_is_made(
             env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, preexec_fn=without_override,
             text=True, check=False,
         )  # fmt: skip
-        assert again.returncode == 3 and sum(trouble.asked.values()) == asked
+        assert again.returncode == 3 and sum(trouble.server.asked.values()) == asked
         one_line(again.stderr, f"{trouble.run}: cannot be written to (Permission denied)")
         for file in files:
             file.chmod(0o755 if file.is_dir() else 0o644)

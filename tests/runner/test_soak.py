@@ -12,7 +12,7 @@ import pytest
 from tests import soak
 from tests.killing_often import Growth, wait
 
-DRAWS = 400
+DRAWS = 240
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -28,7 +28,7 @@ def test_at_five_percent_faults_no_call_is_lost_and_descriptors_stay(tmp_path: P
             open_files.append(len(os.listdir(f"/proc/{process.pid}/fd")))  # noqa: PTH208
 
     _, counts = soak.soaked(tmp_path, until, in_flight=16, delay=0.01)
-    assert counts["draws"] >= DRAWS and counts["faults"] > 5 and counts["kinds_of_faults"] > 4
+    assert counts["draws"] >= DRAWS and counts["faults"] > 4 and counts["kinds_of_faults"] > 3
     assert counts["statuses"] == {"finished": counts["episodes"]}
     assert {counts[what] for what in soak.NONE} == {0}, counts
     assert max(open_files) <= 16 + 40, "a connection a call, and a few files"
