@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from time import monotonic
 from typing import Any
 
 import anyio
-import orjson
 from anyio import to_thread
 
 from runner import registry
@@ -26,10 +24,9 @@ from runner.budget import check_prices
 from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
-from runner.execution import Execution, now, run_path
+from runner.execution import Execution, changed, now, run_path
 from runner.forecast import forecast
-from runner.job import Job
-from runner.jsonl import clean, rows
+from runner.job import Job, Planned
 from runner.ledger import Ledger
 from runner.models.base import Request
 from runner.models.http import HttpModel
@@ -118,7 +115,9 @@ async def resume(
     except BaseException:
         folder.close()
         raise
-    return await _execute(_for(job, batching), folder, progress, batching=batching)
+    return await _execute(
+        _for(job, batching), folder, progress, batching=batching, accept_changes=accept_changes
+    )
 
 
 async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | Watch = False) -> Run:
@@ -282,24 +281,23 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
 
 
 def _changed_tasks(job: Job, folder: RunFolder) -> list[str]:
-    """Tasks whose text or target is no longer what it was when their episodes ended; five at most."""
-
-    def told(content: Any) -> bytes:
-        return hashlib.sha256(orjson.dumps(clean(content), option=orjson.OPT_SORT_KEYS)).digest()[:12]
-
-    seen = {
-        (row["env"], row["task_id"]): told([row["input"], row["target"]])
-        for row in rows(folder.trajectories.path)
-        if {"env", "task_id", "input", "target"} <= row.keys()
-    }
-    changed: list[str] = []
-    for env in job.worlds if seen else ():
+    """Tasks whose text or target is no longer what it was when their episodes ended; five at most. Of a large data set
+    the first, as in `_preflight`; the others are looked at as the run comes to them."""
+    found: list[str] = []
+    lines = folder.look()
+    until = monotonic() + CHECK_SECONDS
+    for env in job.worlds if len(lines) else ():
+        cells = [cell for cell in job.cells if cell.env == env]
         for task in job.tasks(env):
-            if seen.get((env, task.id)) not in (None, told([task.input, task.target])):
-                changed.append(f"envs.{env}: task {task.id}: its input or target differs")
-                if len(changed) == 5:
-                    return changed
-    return changed
+            episodes = (
+                Planned(0, cell, trial, task) for trial in range(job.settings.trials) for cell in cells
+            )
+            ended = next((each for each in episodes if lines.done(each.id) is not None), None)
+            if ended is not None and (change := changed(ended, lines.row(ended.id))):
+                found.append(change)
+            if len(found) == 5 or monotonic() > until:
+                return found
+    return found
 
 
 def _table(key: str) -> str:
@@ -315,9 +313,11 @@ async def _execute(
     *,
     readback: bool = False,
     batching: Manner | None = None,
+    accept_changes: bool = True,
 ) -> Run:
     try:
         execution = completion or Execution(job, folder, readback=readback, batching=batching)
+        execution.accept_changes = accept_changes
         with closing(execution.ledger):
             beside = readback or completion is not None  # how the run stands is not changed by it
             before = folder.manifest
