@@ -234,6 +234,11 @@ class Appender:
             self.flush()
         return orjson.loads(os.pread(self._fd, length, offset))
 
+    def tail(self, length: int) -> bytes:
+        """The last bytes of what is written."""
+        start = max(self._there - length, 0)
+        return os.pread(self._fd, self._there - start, start)
+
     def sync(self) -> None:
         """Force what was written to the disk. Blocks: call it off the event loop. Raises RunError, also where what
         was put could not be written."""
@@ -300,14 +305,15 @@ def _line_start(file: Any, size: int) -> int:
     return 0
 
 
-def scan(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(offset, length, row) of each line; row is None where a line is no JSON object. Missing file: none."""
+def scan(path: Path, start: int = 0) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """(offset, length, row) of each line from `start` on; row is None where a line is no JSON object. Missing file:
+    none."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        offset = 0
+        offset = file.seek(start)
         for line in file:
             row: Any = None
             if line.strip():
