@@ -229,6 +229,22 @@ class Appender:
             self.flush()
         return orjson.loads(os.pread(self._fd, length, offset))
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that was put is written; it is written for that."""
+        self._flush()
+        return self._failure is None
+
+    @property
+    def changed(self) -> int:
+        """When it was written to, in nanoseconds since 1970, by the file system's clock."""
+        return os.fstat(self._fd).st_mtime_ns
+
+    def tail(self, length: int) -> bytes:
+        """The last bytes of what is written."""
+        start = max(self._there - length, 0)
+        return os.pread(self._fd, self._there - start, start)
+
     def sync(self) -> None:
         """Force what was written to the disk. Blocks: call it off the event loop. Raises RunError, also where what
         was put could not be written."""
@@ -297,14 +313,15 @@ def _line_start(file: Any, size: int) -> int:
     return 0
 
 
-def scan(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(offset, length, row) of each line; row is None where a line is no JSON object. Missing file: none."""
+def scan(path: Path, start: int = 0) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """(offset, length, row) of each line from `start` on; row is None where a line is no JSON object. Missing file:
+    none."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        offset = 0
+        offset = file.seek(start)
         for line in file:
             row: Any = None
             if line.strip():
