@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import functools
 import gc
 import os
 import random
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -20,7 +22,7 @@ from typing import Any
 import anyio
 import pytest
 
-from runner import library
+from runner import library, places
 from runner.errors import RunError
 from runner.job import Job
 from runner.jsonl import rows
@@ -55,6 +57,26 @@ class Disk:
             return real(path, mode, *args, **how)
 
         monkeypatch.setattr(Path, "open", opened)
+        touch = self.touch
+
+        class Counting(sqlite3.Connection):
+            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+                self.change(sql)
+                return super().execute(sql, *values)
+
+            def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
+                self.change(sql)
+                return super().executemany(sql, *values)
+
+            def change(self, sql: str) -> None:
+                if sql.startswith(("INSERT", "DELETE")):
+                    try:
+                        touch("ledger.index")
+                    except OSError as error:
+                        raise sqlite3.OperationalError("No space left on device") from error
+
+        connect = functools.partial(sqlite3.connect, factory=Counting)
+        monkeypatch.setattr(sqlite3, "connect", connect)
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def counted(fd: int, *args: Any) -> Any:
@@ -132,7 +154,9 @@ async def fails_and_resumes(folder: Path, disk: Disk, whole: list[Any]) -> bool:
         return False
     answered = Counter(trial.answered)
     paths = [path for path in folder.glob("*") if (path / "run.json").exists()]
+    status = ""
     for path in paths:
+        status = read_manifest(path).get("status", "")
         begun = Counter[tuple[str, str, int]]()
         kept = set[tuple[str, str, int]]()
         for row in rows(path / "ledger.jsonl"):
@@ -147,7 +171,9 @@ async def fails_and_resumes(folder: Path, disk: Disk, whole: list[Any]) -> bool:
         twice = trial.answered - Counter(set(trial.answered))
         assert set(twice) <= set(answered) - kept, "what was kept is not paid again"
         assert all(begun[key] > 0 for key in twice), "and what is paid again was counted as possibly billed"
-    if paths:
+    if paths and not (
+        disk.only == "ledger.index" and status == "finished"
+    ):  # its last note is of use, not needed
         assert "No space left" in failed and "overnight resume" in failed
     assert heard == []
     return True
@@ -157,11 +183,21 @@ ONE = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="tells files
 
 
 @pytest.mark.parametrize(
-    "only", ["", pytest.param("ledger.jsonl", marks=ONE), pytest.param("trajectories.jsonl", marks=ONE)]
+    "only",
+    [
+        "",
+        *(
+            pytest.param(f"{name}", marks=ONE)
+            for name in ("ledger.jsonl", "trajectories.jsonl", "ledger.index")
+        ),
+    ],
 )
 def test_a_disk_that_is_full_at_any_operation_ends_the_run_and_a_resume_ends_it_right(
-    tmp_path: Path, disk: Disk, only: str
+    tmp_path: Path, disk: Disk, only: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if only in ("", "ledger.index"):
+        for name, value in {"SMALL": 20, "KEPT": 2, "STEP": 15, "EVERY": 0.0}.items():
+            monkeypatch.setattr(places, name, value)
     whole = [timeless(row) for row in asyncio.run(Trial().run(tmp_path / "whole")).trajectories]
     assert len(whole) == 6 and {row["status"] for row in whole} == {"finished"}
     k, disk.only = 0, only

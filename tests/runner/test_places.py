@@ -165,3 +165,43 @@ def test_memory_holds_the_last_used_owners_only(tmp_path: Path) -> None:
         f"text {k}" for k in range(200)
     ]
     ledger.close()
+
+
+def test_places_of_lines_that_a_machine_lost_hide_no_line_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may be newer than the ledger: both are written to the disk when the system likes."""
+
+    def keep(ledger: Ledger, scope: str, text: str) -> None:
+        call = Call(PROMPTS[0], 1, 7, scope, 0)
+        ledger.write_begin(call)
+        ledger.write_reply(call, [0], Reply([Choice(text)], Usage(3, 2, calls=1), cost_usd=0.5))
+
+    folder, dice = tmp_path / "run", random.Random(4)
+    folder.mkdir()
+    ledger = Ledger(folder / "ledger.jsonl")
+    for _ in range(30):
+        act(ledger, dice)
+    monkeypatch.setattr(places, "EVERY", 1e9)  # no other note
+    size = (folder / "ledger.jsonl").stat().st_size
+    lost = [f"lost {k}" for k in range(9)]
+    for scope in lost:
+        keep(ledger, scope, "first")
+    crashed, _ = copies(folder, tmp_path / "crashed")
+    ledger.close()
+    with crashed.open("r+b") as file:
+        file.truncate(size)
+
+    monkeypatch.setattr(places, "STEP", 1000)  # it is killed before it writes any place
+    again = Ledger(crashed)
+    assert [again.draw(scope, PROMPTS[0].hash, 0) for scope in lost] == [None] * len(lost)
+    for scope in ("another of some length", *lost):
+        keep(again, scope, "second")
+    whole, bare = copies(crashed.parent, tmp_path / "killed")
+    again.close()
+    for path in (whole, bare):
+        for ledger in opened(path):
+            found = [ledger.draw(scope, PROMPTS[0].hash, 0) for scope in lost]
+            assert [draw and draw.text for draw in found] == ["second"] * len(lost)
+    (found,), (wanted,) = [[*map(told, opened(path))] for path in (whole, bare)]
+    assert found == wanted

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from runner import library
+from runner import library, places
 from runner.job import Job
 from runner.jsonl import rows
 from runner.methods.cot_sc import CotSC
@@ -24,10 +24,13 @@ from tests.echo import Echo, right
 from tests.killing import timeless
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["in memory", "on disk"])
+def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the ledger's index is: in a file it outlives what the ledger lost."""
     monkeypatch.setattr(library, "provenance", dict)
-    yield
+    if request.param == "on disk":
+        for name, value in {"SMALL": 5, "KEPT": 2, "STEP": 3, "EVERY": 0.0}.items():
+            monkeypatch.setattr(places, name, value)
 
 
 class Trial:
