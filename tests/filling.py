@@ -20,7 +20,7 @@ from tests import stepping
 from tests.killing import SEED, asked, cut_off, overnight, timeless
 from tests.killing_often import undisturbed
 
-STEP = 400_000
+STEP = 1_500_000
 """Bytes that are added each time."""
 
 
@@ -102,7 +102,7 @@ def filled(folder: Path, episodes: int, in_flight: int, put_aside: Callable[[Pat
     }
 
 
-def main(episodes: int = 600, in_flight: int = 200) -> dict[str, Any]:
+def main(episodes: int = 2000, in_flight: int = 200) -> dict[str, Any]:
     """For `tests.full`: prints and returns the counts."""
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as scratch:

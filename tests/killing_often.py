@@ -68,13 +68,20 @@ def undisturbed(folder: Path, episodes: int, in_flight: int) -> list[dict[str, A
 
 
 def killed(
-    folder: Path, episodes: int, in_flight: int, kills: int, seed: int, delay: float, ending: int
+    folder: Path,
+    episodes: int,
+    in_flight: int,
+    kills: int,
+    seed: int,
+    delay: float,
+    ending: int,
+    code: str = "",
 ) -> Outcome:
     """Run, kill -9 at `kills` random moments, resume to the end.
 
     `ending` of the kills fall when all rows are written. Of the others one in six falls within the first second of a
     process, whatever it does then; one in six while it sends its first `in_flight` requests; and the rest after
-    a random number of further draws, so many in the mean that the whole run is met.
+    a random number of further draws, so many in the mean that the whole run is met. `code` runs before each command.
     """
     chance = random.Random(seed)
     log = folder / "requests.log"
@@ -87,7 +94,7 @@ def killed(
         job.write_text(stepping.job(server.url, episodes, in_flight, seed=SEED))
         words = ("run", str(job), "--outputs", "killed", "--quiet")
         while (number := sum(fell.values())) < kills and (tries := tries + 1) <= 2 * kills:
-            process = overnight(*words, cwd=folder)
+            process = overnight(*words, cwd=folder, code=code)
             if number >= kills - ending:
                 rows = Growth(run / "trajectories.jsonl")
                 wait(process, lambda rows=rows: rows.count() >= episodes, chance.uniform(0, 0.05))
@@ -111,7 +118,7 @@ def killed(
             (run,) = (folder / "killed").iterdir()
             draws = draws or Growth(run / "ledger.jsonl", b'"kind":"draw"')
             words = ("resume", str(run), "--quiet")
-        finish(overnight(*words, cwd=folder))
+        finish(overnight(*words, cwd=folder, code=code))
     counts = asked(log)
     twice = {key: count - 1 for key, count in counts.items() if count > 1}
     under_way = cut_off(run)

@@ -32,7 +32,7 @@ from runner.models.base import Call
 from runner.models.scripted import Scripted, scripted
 from runner.outputs import RunFolder, read_manifest
 from tests.echo import Echo, right
-from tests.killing import cut_off, timeless
+from tests.killing import SMALL_INDEX, cut_off, timeless
 from tests.troubled import EPISODES, ROOT, begun, undisturbed
 
 
@@ -243,7 +243,7 @@ def test_files_that_may_grow_no_further_end_the_run_with_one_line(tmp_path: Path
 def test_a_folder_that_is_moved_ends_the_run_in_order_and_resumes_where_it_is(
     tmp_path: Path, whole: list[Any]
 ) -> None:
-    often = "import runner.execution as e; e.SYNC_EVERY = 0.01; from runner.cli import main; main()"
+    often = f"{SMALL_INDEX}\nimport runner.execution as e; e.SYNC_EVERY = 0.01; from runner.cli import main; main()"
     with begun(tmp_path, python=("-c", often)) as trouble:
         trouble.until_half()
         old = trouble.run
@@ -251,6 +251,7 @@ def test_a_folder_that_is_moved_ends_the_run_in_order_and_resumes_where_it_is(
         code, said = trouble.ends()
         assert code == 3
         one_line(said, f"{old.name}: the run's folder was moved", "overnight resume")
+        assert (moved / "ledger.index").exists()
         assert not old.exists(), "nothing is written to where it was"
         assert not cut_off(moved), "what was in flight was waited for"
         assert timeless_but_run(trouble.resumes(moved)) == timeless_but_run(whole)
