@@ -36,6 +36,8 @@ REFUSABLE = ("temperature", "top_p", "logprobs")
 """Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
 OBSERVED = "observed "
 """Before an episode's id where its observations have their places: scopes have theirs beside them."""
+SHORT = 64
+"""Parts of a prompt that are shorter stand in each request's line, the others once in the ledger."""
 LARGE = 200
 """Strings of a session's state longer than this are stored once, by content hash."""
 
@@ -122,7 +124,7 @@ class Ledger:
                     self._count_taken(draw)
         elif kind == "observation":
             recorded_of(row, row["state"])
-            parts = list(row["parts"].keys())
+            parts = [*row["parts"].keys()]
             self._place(row["episode"], (int(row["life"]), int(row["attempt"]), int(row["step"])), span)
             for name in parts:
                 places.name(name, span)
@@ -312,10 +314,10 @@ class Ledger:
         return digest, without
 
     def _known(self, row: Mapping[str, Any], span: Span) -> None:
-        name, parts = row["hash"], list(row["parts"].keys())
-        if not isinstance(name, str):
-            raise TypeError(f"no hash of a request: {name!r}")
-        self._places.name(name, span)
+        of, parts = row["hash"], [name for name, part in row["parts"].items() if len(part) >= SHORT]
+        if not isinstance(of, str):
+            raise TypeError(f"no hash of a request: {of!r}")
+        self._places.name(of, span)
         for name in parts:
             self._places.name(name, span)
 
@@ -332,7 +334,11 @@ class Ledger:
             return None
         try:
             row = self._file.read(*span)
-            turns = tuple(Turn(role, Text(*map(self.part, names))) for role, names in row["turns"])
+            own = row["parts"]
+            turns = tuple(
+                Turn(role, Text(*(own[name] if name in own else self.part(name) for name in names)))
+                for role, names in row["turns"]
+            )
         except (KeyError, ValueError):
             return None
         found = Request(row["model"], turns, Params.of(row["params"]))
@@ -344,7 +350,7 @@ class Ledger:
         for turn in request.turns:
             names = turn.text.names
             for name, part in zip(names, turn.text.parts, strict=True):
-                if not self._places.knows(name):
+                if len(part) < SHORT or not self._places.knows(name):
                     new[name] = part
             turns.append([turn.role, names])
         return {

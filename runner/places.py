@@ -8,7 +8,6 @@ follows. It is never believed where ledger and index do not fit together (see `l
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -36,8 +35,8 @@ EDGE = 64
 VERSION = 1
 
 _TABLES = """
-CREATE TABLE owned (owner BLOB, key TEXT, at INTEGER, length INTEGER, PRIMARY KEY (owner, key)) WITHOUT ROWID;
-CREATE TABLE named (name TEXT PRIMARY KEY, at INTEGER, length INTEGER) WITHOUT ROWID;
+CREATE TABLE owned (owner TEXT, key TEXT, at INTEGER, length INTEGER, PRIMARY KEY (owner, key)) WITHOUT ROWID;
+CREATE TABLE named (name INTEGER PRIMARY KEY, at INTEGER, length INTEGER);
 CREATE TABLE note (id INTEGER PRIMARY KEY CHECK (id = 0), content BLOB);
 """
 
@@ -71,9 +70,7 @@ class Places:
         if found is None:
             found = self._owners[owner] = {}
             if self._disk is not None:
-                rows = self._disk.execute(
-                    "SELECT key, at, length FROM owned WHERE owner = ?", (_digest(owner),)
-                )
+                rows = self._disk.execute("SELECT key, at, length FROM owned WHERE owner = ?", (owner,))
                 found.update((tuple(orjson.loads(key)), (at, length)) for key, at, length in rows)
         elif self._disk is not None:
             self._owners.move_to_end(owner)
@@ -83,7 +80,9 @@ class Places:
         """The place of a request or a part."""
         found = self._names.get(name)
         if found is None and self._disk is not None:
-            row = self._disk.execute("SELECT at, length FROM named WHERE name = ?", (name,)).fetchone()
+            row = self._disk.execute(
+                "SELECT at, length FROM named WHERE name = ?", (_number(name),)
+            ).fetchone()
             found = None if row is None else (row[0], row[1])
         return found
 
@@ -131,26 +130,24 @@ class Places:
             self._create()
         assert self._disk is not None
         some, self._waiting = self._waiting[:STEP], self._waiting[STEP:]
-        owned: list[tuple[bytes, str, int, int]] = []
-        named: list[tuple[str, int, int]] = []
+        owned: list[tuple[str, str, int, int]] = []
+        named: list[tuple[int, int, int]] = []
         with self._disk:
             for one, key, span in some:
                 if key is None and span is not None:
-                    named.append((one, *span))
+                    named.append((_number(one), *span))
                 elif key is not None and span is not None:
-                    owned.append((_digest(one), _text(key), *span))
+                    owned.append((one, _text(key), *span))
                 elif key is not None:
                     self._put_down(owned, named)
-                    self._disk.execute(
-                        "DELETE FROM owned WHERE owner = ? AND key = ?", (_digest(one), _text(key))
-                    )
+                    self._disk.execute("DELETE FROM owned WHERE owner = ? AND key = ?", (one, _text(key)))
             self._put_down(owned, named)
         if not self._waiting:
             for memory in (self._owners, self._names):
                 while len(memory) > KEPT:
                     memory.popitem(last=False)
 
-    def _put_down(self, owned: list[tuple[bytes, str, int, int]], named: list[tuple[str, int, int]]) -> None:
+    def _put_down(self, owned: list[tuple[str, str, int, int]], named: list[tuple[int, int, int]]) -> None:
         assert self._disk is not None
         self._disk.executemany("INSERT OR REPLACE INTO owned VALUES (?, ?, ?, ?)", owned)
         self._disk.executemany("INSERT OR REPLACE INTO named VALUES (?, ?, ?)", named)
@@ -243,8 +240,12 @@ class Places:
             self._disk = None
 
 
-def _digest(owner: str) -> bytes:
-    return hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _number(name: str) -> int:
+    """Of a name, which is a content hash, its first 60 bits."""
+    try:
+        return int(name[:15], 16)
+    except ValueError:  # no name of ours: a damaged line's
+        return 0
 
 
 def _text(key: Key) -> str:

@@ -183,7 +183,9 @@ def test_parts_are_stored_once_across_growing_prompts(ledger: Ledger, path: Path
     assert path.read_bytes().count(b"Question: ...") == 400
     # and every prompt can be put together again
     for row in lines(path, "request"):
-        whole = "".join(reopened.part(name) for _, names in row["turns"] for name in names)
+        whole = "".join(
+            row["parts"].get(name) or reopened.part(name) for _, names in row["turns"] for name in names
+        )
         assert whole.startswith(shots)
     assert whole == str(text)
     reopened.close()
