@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from runner.errors import CellStopped, JobError, Transient
+from runner.models.lanes import HttpxTransport
 from runner.models.native import NativeTransport, usual_transport
-from runner.models.transport import HttpxTransport, Transport, is_local, proxy_for
+from runner.models.transport import Transport, is_local, proxy_for
 from runner.testing import Delay, Drip, Drop, FakeOpenAI, Hang
 
 BODY = b'{"model": "m", "prompt": "p"}'
