@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from runner.errors import RunError
+from runner.jsonl import dumps
 from runner.slots import Slots, write_at
 
 Span: TypeAlias = tuple[int, int]
@@ -245,7 +246,7 @@ class Places:
         assert self._slots is not None
         if note["clean"]:
             os.fsync(self._fd)
-        data = orjson.dumps({**note, "directory": self._slots.directory})
+        data = dumps({**note, "directory": self._slots.directory})
         self._number += 1
         turn = self._number % 2
         offset, room = self._rooms[turn]
