@@ -21,6 +21,7 @@ import anyio
 import pytest
 
 from runner import library, places
+from runner.compact import Numbers
 from runner.errors import RunError
 from runner.job import Job
 from runner.jsonl import rows
@@ -246,7 +247,7 @@ def test_a_folder_that_is_replaced_by_another_leaves_that_alone(tmp_path: Path) 
     folder.update(job={})
     folder.path.rename(tmp_path / "moved")
     folder.path.mkdir()
-    for attempt in (lambda: folder.update(status="finished"), lambda: folder.compact({})):
+    for attempt in (lambda: folder.update(status="finished"), lambda: folder.compact(Numbers())):
         with pytest.raises(RunError, match="moved or removed while the run went on"):
             attempt()
     folder.close()
