@@ -365,7 +365,10 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+    for name, said in (
+        (key, word),
+        *((each, table.get(each)) for each in ("until", "class")),
+    ):  # in a Python file
         if at.file is not None and isinstance(said, str) and ".py:" in said:
             file, _, inside = said.rpartition(":")
             table[name] = f"{beside(file, at.file)}:{inside}"
