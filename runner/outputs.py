@@ -21,6 +21,9 @@ from runner.jsonl import Appender, clean, dumps, plain, rows, scan, write_atomic
 SCHEMA = 1
 """Version of `run.json`."""
 PACKAGES = ("overnight", "anyio", "httpx", "aiolimiter", "orjson", "pydantic", "genai-prices", "xllamacpp")
+SHARDS, MERGED, INTENT = "shards", "shards.merged", "merge.json"
+"""What several workers write, beside the run's own files: their shards; these when they were merged; and how far that
+is."""
 INDENT = orjson.OPT_INDENT_2  # keys in their own order: the order of a job's tables is the plan's
 
 
@@ -33,6 +36,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _take_lock(path)
+        self._merge()
         self.trajectories = Appender(path / "trajectories.jsonl")
         self.fresh = self.trajectories.size == 0
         """Whether it began without a row: then each id is there once, as an episode is written once by a process."""
@@ -60,6 +64,17 @@ class RunFolder:
         """The folder of an earlier run. Raises RunError where it is none, or another process has it."""
         read_manifest(path)
         return cls(path)
+
+    def _merge(self) -> None:
+        """Take in what workers of a command that died have left in shards."""
+        if unmerged(self.path):
+            from runner.cluster.merge import merge
+
+            try:
+                merge(self.path)
+            except BaseException:
+                self._let_go()
+                raise
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -157,6 +172,9 @@ class RunFolder:
 
     def close(self) -> None:
         self.trajectories.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -195,6 +213,11 @@ def locked(path: Path) -> bool:
         os.close(probe)
 
 
+def unmerged(path: Path) -> bool:
+    """Whether a run has shards that are not merged yet, or not to the end."""
+    return any((path / name).exists() for name in (SHARDS, MERGED, INTENT))
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """A run's `run.json`. Raises RunError where the folder holds no run, or the file is damaged."""
     try:
@@ -211,18 +234,21 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a run in plan order, the last line of each id. A running run may be read too."""
-    file = path / "trajectories.jsonl"
-    last: dict[str, tuple[int, int, int]] = {}
-    for offset, length, row in scan(file):
-        if row is not None and "id" in row:
-            last[row["id"]] = (row.get("index", 0), offset, length)
-    if not last:
-        return
-    with file.open("rb") as lines:
-        for _, offset, length in sorted(last.values()):
-            lines.seek(offset)
-            yield orjson.loads(lines.read(length))
+    """The rows of a run in plan order, the last line of each id. A running run may be read too, also where several
+    processes write it."""
+    files = [path / "trajectories.jsonl", *sorted(path.glob("shards/*/trajectories.jsonl"))]
+    last: dict[str, tuple[int, int, int, int]] = {}
+    for k, file in enumerate(files):
+        for offset, length, row in scan(file):
+            if row is not None and "id" in row:
+                last[row["id"]] = (row.get("index", 0), k, offset, length)
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(file.open("rb")) if file.exists() else None for file in files]
+        for _, k, offset, length in sorted(last.values()):
+            found = lines[k]
+            if found is not None:  # else it was merged meanwhile
+                found.seek(offset)
+                yield orjson.loads(found.read(length))
 
 
 def provenance() -> dict[str, Any]:
