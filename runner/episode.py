@@ -15,7 +15,7 @@ import anyio
 
 from envs.base import Observation, Outcome, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
-from runner.ledger import Draw, Recorded
+from runner.lines import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
 from runner.models.base import Params, Request, Usage
 from runner.models.passage import Passage

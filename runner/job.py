@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.base import DataError, Task, World, WorldError
 from runner import identity, registry
 from runner.budget import Limits
+from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -304,13 +305,12 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen: set[str] = set()
+    seen = Numbers()
     for task in _checked(tasks, env):
-        if task.id in seen:
+        if seen.put(task.id, 1):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )
-        seen.add(task.id)
         yield task
 
 

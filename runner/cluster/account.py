@@ -125,6 +125,9 @@ class Accounts:
         self.lost = max(self.lost - max(ends, 0), 0)
         self.shards[shard] = found
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     @property
     def sum(self) -> Account:
         return sum(self.shards.values(), self.own)

@@ -100,7 +100,7 @@ class Coordinator(Execution):
     # -- the run ---------------------------------------------------------------------------------------
     async def run(self, watch: Callable[[Execution], Any] | None = None) -> None:
         """See `Execution.run`. The shards are merged however it ends."""
-        self._done = await to_thread.run_sync(self.folder.done)
+        self._done = await to_thread.run_sync(self.folder.look)
         self._configs = await to_thread.run_sync(self.job.configs)
         interface, host = await self._engine.open()
         server = await asyncio.get_running_loop().create_server(
@@ -258,6 +258,10 @@ class Coordinator(Execution):
         while True:
             await anyio.sleep(LOOKS)
             self._refresh()
+            try:
+                self.folder.check_place()
+            except RunError as error:
+                self._fail(error)
             for worker in list(self.crew.values()):
                 if worker.link is not None and monotonic() - worker.beaten > self._lease.lost:
                     worker.given_up.set()
@@ -290,11 +294,8 @@ class Coordinator(Execution):
         """The plan, and of each episode whether it is owed."""
         for planned in self.job.plan():
             self._episodes_read += 1
-            config, index = self._done.get(planned.id, ("", 0))
-            if config and config == self._configs.of(planned):
+            if self._is_done(planned):
                 self.counts.already += 1
-                if index != planned.index:
-                    self.moved[planned.id] = planned.index
                 yield planned, False
             elif planned.cell in self.stopped:
                 self._skipped += 1

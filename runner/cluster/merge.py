@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, BinaryIO
@@ -19,7 +19,8 @@ import orjson
 
 from runner.cluster.account import Account, Lines
 from runner.errors import RunError
-from runner.jsonl import dumps, mend_tail, scan, write_atomically
+from runner.jsonl import dumps, mend_tail, write_atomically
+from runner.ledger import Ledger
 from runner.outputs import INTENT, MERGED, SHARDS
 
 WAIT = 40.0
@@ -48,8 +49,9 @@ def merge(run: Path, wait: float = WAIT) -> Account:
                 mend_tail(trajectories)
                 sizes = {path.name: _size(path) for path in (ledger, trajectories)}
                 write_atomically(intent, orjson.dumps(sizes))
+                with closing(Ledger(ledger)) as own:
+                    first = own.replies
                 with ledger.open("ab") as into:
-                    first = _last_reply(ledger)
                     for folder in folders:
                         mend_tail(folder / ledger.name)
                         sums, first = _append_ledger(folder / ledger.name, into, first)
@@ -114,11 +116,11 @@ def _append_ledger(path: Path, into: BinaryIO, first: int) -> tuple[Account, int
                 row = row if isinstance(row, dict) else None
                 lines.add(row)
             try:
-                if row is not None and row["kind"] == "reply":
-                    last = max(last, first + int(row["id"][1:]))
-                    line = dumps({**row, "id": f"r{first + int(row['id'][1:])}"})
-                elif row is not None and row["kind"] == "draw" and row["reply"] is not None:
-                    line = dumps({**row, "reply": f"r{first + int(row['reply'][1:])}"})
+                key = {"reply": "id", "draw": "reply"}.get((row or {}).get("kind", ""))
+                if row is not None and key is not None and row[key] is not None:
+                    number = first + int(row[key][1:])
+                    last = max(last, number)
+                    line = dumps({**row, key: f"r{number}"})
             except (KeyError, ValueError, TypeError):
                 pass  # a damaged line stays as it is
             into.write(line)
@@ -134,16 +136,6 @@ def _append_log(path: Path, log: Path) -> None:
     """What a worker could tell nobody."""
     with suppress(FileNotFoundError), path.open("rb") as file, log.open("ab") as into:
         shutil.copyfileobj(file, into)
-
-
-def _last_reply(ledger: Path) -> int:
-    """The highest number of a reply in a ledger."""
-    last = 0
-    for _, _, row in scan(ledger):
-        if row is not None and row.get("kind") == "reply":
-            with suppress(KeyError, ValueError, TypeError):
-                last = max(last, int(row["id"][1:]))
-    return last
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 from runner.cluster.merge import shard_path
 from runner.errors import RunError
 from runner.jsonl import rows
-from runner.ledger import Draw, Ledger
+from runner.ledger import Ledger
+from runner.lines import Draw
 from runner.models.base import Request
 from runner.outputs import RunFolder
 
@@ -23,17 +24,18 @@ class ShardFolder(RunFolder):
         self._told = told
 
     @classmethod
-    def take(cls, run: Path, shard: int, told: Callable[[str], bool], wait: float) -> ShardFolder:
-        """The folder, once its last holder has let go. `told` passes a line of the log on, if it can.
-        Raises RunError where that takes longer than `wait` seconds."""
+    def take(
+        cls, run: Path, shard: int, told: Callable[[str], bool], wait: float, wanted: Callable[[], bool]
+    ) -> ShardFolder:
+        """The folder, which the coordinator has made, once its last holder has let go. `told` passes a line of the log
+        on, if it can. Raises RunError where that takes longer than `wait` seconds, or it is not `wanted` any more."""
         path = shard_path(run, shard)
-        path.mkdir(parents=True, exist_ok=True)
         until = monotonic() + wait
         while True:
             try:
                 return cls(path, told)
             except RunError:
-                if monotonic() > until:
+                if monotonic() > until or not wanted():
                     raise
                 sleep(0.1)
 
@@ -44,15 +46,10 @@ class ShardFolder(RunFolder):
     def update(self, **fields: Any) -> None:
         """A shard has no manifest."""
 
-    def done(self) -> dict[str, tuple[str, int]]:
-        """All that ended here, in an error, too: only a resume runs those again."""
+    def ended(self) -> dict[str, bool]:
+        """The episodes that have a row here, and whether that is an error: only a resume runs those again."""
         found = rows(self.trajectories.path)
-        return {row["id"]: (row.get("config", ""), row.get("index", 0)) for row in found if "id" in row}
-
-    def counts(self) -> tuple[int, int]:
-        """Rows, and those of them that ended in an error."""
-        statuses = [row.get("status") for row in rows(self.trajectories.path) if "id" in row]
-        return len(statuses), statuses.count("error")
+        return {row["id"]: row.get("status") == "error" for row in found if "id" in row}
 
     def log(self, message: str) -> None:
         if not self._told(message):
@@ -64,7 +61,7 @@ class ShardLedger(Ledger):
 
     def __init__(self, path: Path, base: Path) -> None:
         super().__init__(path)
-        self.base = Ledger(base) if base.exists() and base.stat().st_size else None
+        self.base = Ledger(base, frozen=True) if base.exists() and base.stat().st_size else None
 
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
         if self.base is not None and not super().has(scope, request_hash, i):

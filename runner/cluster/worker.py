@@ -104,8 +104,8 @@ class WorkerExecution(Execution):
         self._reader = _Reader(job)
         self.ended_in_order = False
         """Whether there was nothing more to do, and it was not told to leave."""
-        self.rows = self.errors = 0
-        """Rows in the shard, and those of them that are errors."""
+        self.ended: dict[str, bool] = {}
+        """What earlier workers of the shard have ended, and whether in an error."""
 
     def _ledger(self) -> Ledger:
         return ShardLedger(self.folder.path / "ledger.jsonl", self._run / "ledger.jsonl")
@@ -146,8 +146,7 @@ class WorkerExecution(Execution):
             task = await to_thread.run_sync(self._reader.find, env, nth, task_id)
             count = 0
             for planned in episodes(self.job, task, env, index, some):
-                config, _ = self._done.get(planned.id, ("", 0))
-                if config and config == self._configs.of(planned):
+                if planned.id in self.ended:
                     continue
                 count += 1
                 self._lease_of[planned.id] = number
@@ -241,8 +240,8 @@ class WorkerExecution(Execution):
             "state",
             {
                 "account": Account.of(self.ledger).packed(),
-                "rows": self.rows + self.counts.done,
-                "errors": self.errors + self.counts.errors,
+                "rows": len(self.ended) + self.counts.done,
+                "errors": sum(self.ended.values()) + self.counts.errors,
                 "skipped": self.counts.skipped,
                 "in_flight": self.scheduler.in_flight,
                 "bytes": resident(),
@@ -330,10 +329,12 @@ async def _work(
         return not link.closed
 
     job = await to_thread.run_sync(_job, welcome["job"])
-    folder = await to_thread.run_sync(ShardFolder.take, run, shard, told, welcome["lease"][2])
+    folder = await to_thread.run_sync(
+        ShardFolder.take, run, shard, told, welcome["lease"][2], lambda: not link.closed
+    )
     try:
         execution = WorkerExecution(job, run, folder, link, welcome["places"])
-        execution.rows, execution.errors = await to_thread.run_sync(folder.counts)
+        execution.ended = await to_thread.run_sync(folder.ended)
         link.post("opened", Account.of(execution.ledger).packed())
         link.taken, link.lost = execution.take, execution.lost
         for messages, late in early:
