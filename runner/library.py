@@ -37,7 +37,7 @@ from runner.reuse import check
 
 Watch = Callable[[Execution], Any]
 
-CHECK_SECONDS = 0.5
+CHECK_SECONDS = 0.1
 """Seconds that reading data sets may take before the first call."""
 
 

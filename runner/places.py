@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from runner.errors import RunError
+from runner.jsonl import clean_text, dumps
 
 Span: TypeAlias = tuple[int, int]
 Key: TypeAlias = tuple[Any, ...]
@@ -72,7 +73,9 @@ class Places:
         if found is None:
             found = self._owners[owner] = {}
             if self._disk is not None:
-                rows = self._disk.execute("SELECT key, at, length FROM owned WHERE owner = ?", (owner,))
+                rows = self._disk.execute(
+                    "SELECT key, at, length FROM owned WHERE owner = ?", (_storable(owner),)
+                )
                 found.update((tuple(orjson.loads(key)), (at, length)) for key, at, length in rows)
         elif self._disk is not None:
             self._owners.move_to_end(owner)
@@ -139,10 +142,12 @@ class Places:
                 if key is None and span is not None:
                     named.append((_number(one), *span))
                 elif key is not None and span is not None:
-                    owned.append((one, _text(key), *span))
+                    owned.append((_storable(one), _text(key), *span))
                 elif key is not None:
                     self._put_down(owned, named)
-                    self._disk.execute("DELETE FROM owned WHERE owner = ? AND key = ?", (one, _text(key)))
+                    self._disk.execute(
+                        "DELETE FROM owned WHERE owner = ? AND key = ?", (_storable(one), _text(key))
+                    )
             self._put_down(owned, named)
         if not self._waiting:
             for memory in (self._owners, self._names):
@@ -177,7 +182,7 @@ class Places:
         note = {"version": VERSION, "size": size, "changed": changed, "edge": edge.hex(), "counts": counts}
         try:
             with self._disk:
-                self._disk.execute("INSERT OR REPLACE INTO note VALUES (0, ?)", (orjson.dumps(note),))
+                self._disk.execute("INSERT OR REPLACE INTO note VALUES (0, ?)", (dumps(note),))
         except sqlite3.Error as error:
             raise self._failed(error) from error
         self._noted = monotonic()
@@ -247,6 +252,12 @@ class Places:
         if self._disk is not None:
             self._disk.close()
             self._disk = None
+
+
+def _storable(owner: str) -> str:
+    """An owner as the file can hold it: lone surrogates, which ids of a world of one's own may have, replaced. (Who
+    looks a place up sees in the ledger whose it is.)"""
+    return owner if owner.isascii() else clean_text(owner)
 
 
 def _number(name: str) -> int:

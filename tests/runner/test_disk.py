@@ -196,7 +196,7 @@ def test_a_disk_that_is_full_at_any_operation_ends_the_run_and_a_resume_ends_it_
     tmp_path: Path, disk: Disk, only: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if only in ("", "ledger.index"):
-        for name, value in {"SMALL": 20, "KEPT": 2, "STEP": 15, "EVERY": 0.0}.items():
+        for name, value in {"SMALL": 10, "KEPT": 2, "STEP": 5, "EVERY": 0.0}.items():
             monkeypatch.setattr(places, name, value)
     whole = [timeless(row) for row in asyncio.run(Trial().run(tmp_path / "whole")).trajectories]
     assert len(whole) == 6 and {row["status"] for row in whole} == {"finished"}

@@ -16,7 +16,7 @@ from runner.ledger import Ledger
 from runner.lines import Recorded
 from runner.models.base import Call, Choice, Params, Reply, Request, Text, Turn, Usage
 
-SCOPES = [f"e/t{k}#0" for k in range(12)]
+SCOPES = [f"e/t{k}#0" for k in range(10)] + ["e/\u0142#0", "e/\U0001f600#0"]
 EPISODES = [f"e/t{k}/react/m" for k in range(6)]
 PROMPTS = [Request("m", (Turn("prompt", Text("shared. " * 40, f"Q{k}")),), Params()) for k in range(4)]
 
@@ -205,3 +205,17 @@ def test_places_of_lines_that_a_machine_lost_hide_no_line_written_later(
             assert [draw and draw.text for draw in found] == ["second"] * len(lost)
     (found,), (wanted,) = [[*map(told, opened(path))] for path in (whole, bare)]
     assert found == wanted
+
+
+def test_an_id_that_no_text_can_hold_stops_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    call = Call(PROMPTS[0], 1, 7, "e/\ud800#0", 0)
+    for first in range(20):
+        call = Call(PROMPTS[0], 1, 7, "e/\ud800#0", first)
+        ledger.write_reply(call, [first], Reply([Choice(f"text {first}")], Usage(calls=1)))
+    ledger.close()
+    again = Ledger(tmp_path / "ledger.jsonl")
+    assert (
+        again.draw("e/\ud800#0", PROMPTS[0].hash, 3) is None
+    )  # the ledger has it under a name that it can hold
+    again.close()
