@@ -17,24 +17,23 @@ import anyio
 from anyio import to_thread
 
 from envs.base import DataError, WorldError
-from runner.batch.run import is_batched
-from runner.cluster import merge, wire
+from runner.cluster import merge
 from runner.cluster.account import Account, Accounts
 from runner.cluster.beat import Lease
-from runner.cluster.crew import Worker
+from runner.cluster.calls import ABOUT_CALLS, Calls
+from runner.cluster.crew import Worker, end_of
 from runner.cluster.engine import Engine
 from runner.cluster.leases import Leases, owed
 from runner.cluster.link import Message, SocketLink
 from runner.cluster.permits import Desk
-from runner.errors import BudgetSpent, JobError, OvernightError, RunError
+from runner.cluster.sharing import check
+from runner.errors import BudgetSpent, RunError
 from runner.execution import Execution
 from runner.job import Cell, Job, Planned
 from runner.jsonl import Appender
 from runner.ledger import Ledger
-from runner.models.base import Model, Usage
-from runner.models.limits import Charge
+from runner.models.base import Model
 from runner.models.passage import Passage
-from runner.models.scripted import Scripted
 from runner.outputs import RunFolder
 
 LEASE = Lease()
@@ -53,16 +52,18 @@ class Coordinator(Execution):
 
     ledger: Accounts  # type: ignore[assignment]
 
-    def __init__(self, job: Job, folder: RunFolder, engine: Engine, lease: Lease = LEASE) -> None:
+    def __init__(self, job: Job, folder: RunFolder, engine: Engine) -> None:
         check(job)
         self.crew: dict[int, Worker] = {}
         """Who is at work, by shard."""
         self._by_key: dict[int, Worker] = {}
         self._keys = itertools.count(1)
         self._token = secrets.token_hex(16)
-        self._engine, self._lease = engine, lease
+        self._engine, self._lease = engine, LEASE
         super().__init__(job, folder)
         self.sums = None
+        desks = {name: passage for name, passage in self.passages.items() if isinstance(passage, Desk)}
+        self._calls = Calls(desks, self.ledger)
         self.workers = job.settings.workers
         self._leases = Leases(owed(job, self._read()), self.workers)
         self._episodes_read = 0
@@ -192,48 +193,13 @@ class Coordinator(Execution):
             folder = merge.shard_path(self.folder.path, shard)
             folder.mkdir(parents=True, exist_ok=True)
             worker.handle = await self._engine.start(self._address, shard, self._token, folder)
-            how = await self._end_of(worker)
+            how = await end_of(worker, self._engine, self._lease.lost)
             del self.crew[shard], self._by_key[worker.key]
             self._lose(worker, how)
 
-    async def _end_of(self, worker: Worker) -> str:
-        """Until a worker is no more, and all that it said was heard; how it ended."""
-        found: list[str] = []
-        handle = worker.handle
-        assert handle is not None
-
-        async def ends() -> None:
-            found.append(await handle.wait())
-            if not self._engine.sees_the_end and worker.link is not None and not worker.over:
-                await worker.silent.wait()
-                if worker.beating is not None and not worker.beating.closed:
-                    await worker.given_up.wait()
-            tasks.cancel_scope.cancel()
-
-        async def is_given_up() -> None:
-            await worker.given_up.wait()
-            handle.kill()
-            if self._engine.sees_the_end:
-                await handle.wait()
-            found.append(f"nothing was heard of it for {self._lease.lost:g} s")
-            tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ends)
-            tasks.start_soon(is_given_up)
-        if worker.link is not None:
-            with anyio.move_on_after(5):
-                await worker.silent.wait()
-            worker.link.close()
-        return found[0]
-
     def _lose(self, worker: Worker, how: str) -> None:
         """A worker is no more. What it had goes to the next one of its shard."""
-        flying = 0
-        for passage in self.passages.values():
-            assert isinstance(passage, Desk)
-            flying += passage.lost(worker.key)
-        self.ledger.lost += flying
+        flying = self._calls.lost(worker.key)
         self._leases.lost(worker.shard)
         self._ended[worker.shard] = {**worker.state, "in_flight": 0, "longest": [], "retrying": []}
         self._skipped += worker.state.get("skipped", 0)
@@ -357,9 +323,8 @@ class Coordinator(Execution):
         worker.post("welcome", self._welcome(worker))
         for cell, why in self.stopped.items():
             worker.post("cell", cell.env, cell.method, cell.model, why)
-        for passage in self.passages.values():
-            assert isinstance(passage, Desk)
-            passage.greet(worker.key)
+        for desk in self._calls.desks.values():
+            desk.greet(worker.key)
         if self.spent is not None:
             worker.post("spent", self.spent)
         if self.scheduler.draining:
@@ -389,8 +354,8 @@ class Coordinator(Execution):
 
     def _take_one(self, worker: Worker, message: Message, late: float) -> None:
         what, *more = message
-        if what in CALLS:
-            self._take_call(worker, what, more, late)
+        if what in ABOUT_CALLS:
+            self._calls.take(worker.key, worker.shard, message, late)
         elif what == "lease":
             self._requests.put_nowait((worker, more[0]))
         elif what == "ended":
@@ -413,34 +378,6 @@ class Coordinator(Execution):
                 self._fail(
                     (DataError if kind == "DataError" else RunError)(f"worker {worker.shard}: {words}")
                 )
-
-    def _take_call(self, worker: Worker, what: str, more: list[Any], late: float) -> None:
-        """Something of one call."""
-        key, (name, number, *rest) = worker.key, more
-        desk = self.passages[name]
-        assert isinstance(desk, Desk)
-        account = self.ledger.shards.setdefault(worker.shard, Account())
-        if what == "want":
-            desk.want(key, number, *rest)
-        elif what == "sent":
-            desk.sent(key, number, rest[0] + late)
-        elif what == "answered":
-            sent, took, input_, output, told, used, cost = rest
-            account.answered(Usage(*used), cost)
-            desk.answered(key, number, sent + late, took, Charge(input_, output), told)
-        elif what == "failed":
-            sent, took, packed = rest
-            error = wire.unpacked(packed)
-            account.attempts_failed += 1
-            account.possibly_billed += error.billed
-            desk.failed(key, number, sent + late, took, error)
-        elif what == "lent":
-            desk.lent(key, number, rest[0])
-        elif what == "refunded":
-            desk.refunded(key, number)
-        elif desk.left(key, number):
-            account.attempts_failed += 1
-            account.possibly_billed += 1
 
     def _stands(self, worker: Worker, state: dict[str, Any]) -> None:
         worker.state = state
@@ -488,36 +425,3 @@ class Coordinator(Execution):
             "pace": self.pace.as_dict(list(self.passages.values())),
             "workers": self.workers,
         }
-
-
-CALLS = frozenset({"want", "sent", "answered", "failed", "lent", "refunded", "left"})
-"""Messages about one call."""
-
-
-def check(job: Job) -> None:
-    """Raises JobError for a job that cannot be shared: other processes make it from its text, and each reads the
-    data."""
-    for name, world in job.worlds.items():
-        if world.streams:
-            raise JobError(
-                f"workers: the rows of envs.{name} can be read only once, and each worker must read them; put them "
-                "into a file, or set workers = 1"
-            )
-    for name, model in job.models.items():
-        if is_batched(model):
-            raise JobError(
-                f"workers: models.{name} is in batch mode, whose waves one process collects; set workers = 1"
-            )
-        if isinstance(model, Scripted) and model._script is not None:
-            raise JobError(
-                f"workers: models.{name} is scripted by a function of this process; give it `replies`"
-            )
-    for kind in (*job.worlds.values(), *job.methods.values(), *job.models.values()):
-        if type(kind).__module__ == "__main__":
-            raise JobError(
-                f"workers: {type(kind).__name__} is made in this process; put it into a file, and name it by that"
-            )
-    try:
-        Job.parse(job.raw)
-    except OvernightError as error:
-        raise JobError(f"workers: other processes cannot make this job from its text: {error}") from error

@@ -1,4 +1,4 @@
-"""One worker as the coordinator knows it."""
+"""A worker as the coordinator knows it, and how it is known to be no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from runner.cluster.engine import Handle
+from runner.cluster.engine import Engine, Handle
 from runner.cluster.link import SocketLink
 
 
@@ -38,3 +38,35 @@ class Worker:
     def post(self, *message: Any) -> None:
         if self.link is not None:
             self.link.post(*message)
+
+
+async def end_of(worker: Worker, engine: Engine, lost_after: float) -> str:
+    """Until a worker is no more, and all that it said was heard; how it ended."""
+    found: list[str] = []
+    handle = worker.handle
+    assert handle is not None
+
+    async def ends() -> None:
+        found.append(await handle.wait())
+        if not engine.sees_the_end and worker.link is not None and not worker.over:
+            await worker.silent.wait()
+            if worker.beating is not None and not worker.beating.closed:
+                await worker.given_up.wait()
+        tasks.cancel_scope.cancel()
+
+    async def is_given_up() -> None:
+        await worker.given_up.wait()
+        handle.kill()
+        if engine.sees_the_end:
+            await handle.wait()
+        found.append(f"nothing was heard of it for {lost_after:g} s")
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ends)
+        tasks.start_soon(is_given_up)
+    if worker.link is not None:
+        with anyio.move_on_after(5):
+            await worker.silent.wait()
+        worker.link.close()
+    return found[0]

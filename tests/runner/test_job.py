@@ -85,7 +85,8 @@ def of(raw: dict[str, Any] | None = None, **more: Any) -> Job:
 
 def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     job = read(
-        'compat = "reference"\nworkers = 3\nworker_megabytes = 900\ntrials = 2\nrows = 9\nids = ["a", 7]\nshuffle_seed = 233\n'
+        'compat = "reference"\nworkers = 3\nworker_megabytes = 900\n'
+        + 'trials = 2\nrows = 9\nids = ["a", 7]\nshuffle_seed = 233\n'
         + GOOD
         + '[where]\nlevel = ["easy", "hard"]\n[roles]\njudge = "big"\n[models.big]\nprovider = "scripted"\n'
     )
@@ -126,7 +127,7 @@ def test_a_methods_own_compat_wins_over_the_jobs(read: Any) -> None:
 WRONG = {
     # (what is replaced, by what): what is said
     ("limit = 2", "limmit = 2"): "job.toml, line 3 (limmit): unknown key 'limmit'; did you mean 'limit'?",
-    ("limit = 2", "zzz = 2"): "job.toml, line 3 (zzz): unknown key 'zzz'; known: address, compat, engine, envs, ids, limit,",
+    ("limit = 2", "zzz = 2"): "job.toml, line 3 (zzz): unknown key 'zzz'; known: address, compat, engine, envs, ids,",
     ("limit = 2", "limit = 0"): "job.toml, line 3 (limit): input should be greater than or equal to 1, not 0",
     ("limit = 2", 'limit = "2"'): "job.toml, line 3 (limit): input should be a valid integer, not '2'",
     ("limit = 2", "limit = true"): "job.toml, line 3 (limit): input should be a valid integer, not True",
