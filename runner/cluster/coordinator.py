@@ -103,6 +103,7 @@ class Coordinator(Execution):
         """See `Execution.run`. The shards are merged however it ends."""
         self._done = await to_thread.run_sync(self.folder.look)
         self._configs = await to_thread.run_sync(self.job.configs)
+        await to_thread.run_sync(self._leases.read, 1)  # nothing is started where nothing is owed
         interface, host = await self._engine.open()
         server = await asyncio.get_running_loop().create_server(
             lambda: SocketLink(self._connected), interface, 0, backlog=1024
@@ -282,10 +283,12 @@ class Coordinator(Execution):
         while True:
             worker, room = await self._requests.get()
             try:
-                leases = await to_thread.run_sync(self._leases.take, worker.shard, room)
+                await to_thread.run_sync(self._leases.read, room)
             except Exception as error:
                 self._fail(error)
-                leases = []
+            if self.crew.get(worker.shard) is not worker:
+                continue  # it was lost meanwhile
+            leases = self._leases.take(worker.shard, room)
             worker.post("lease", [lease.owed.packed(lease.number) for lease in leases])
 
     # -- what workers say ------------------------------------------------------------------------------

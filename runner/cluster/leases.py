@@ -7,7 +7,7 @@ a lost worker stay with its shard, in whose ledger their draws are, and go first
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -50,34 +50,45 @@ class Leases:
     def __init__(self, plan: Iterator[Owed], workers: int) -> None:
         self._plan = plan
         self._workers = workers
+        self._there: deque[Owed] = deque()
+        """Read, and not handed out."""
+        self._over = False
         self._held: defaultdict[int, dict[int, Owed]] = defaultdict(dict)
         """By shard and number: leased and not ended."""
         self._again: defaultdict[int, dict[int, Owed]] = defaultdict(dict)
         """Those that the shard's next worker gets first."""
         self._count = 0
-        self.exhausted = False
-        """Whether all that is owed was handed out once."""
         self.left: int | None = None
         """Tasks that were not handed out yet, once they are counted."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all that is owed was handed out once."""
+        return self._over and not self._there
 
     def held(self, shard: int) -> int:
         """Tasks that a shard's worker, or its next one, has to do."""
         return len(self._held[shard])
 
-    @property
-    def open(self) -> int:
-        """Tasks that were handed out and have not ended."""
-        return sum(map(len, self._held.values()))
+    def read(self, room: int) -> None:
+        """Read what may be handed out next, for a worker with room for so many tasks. Blocks: call it in a thread, one
+        call at a time. Raises what the plan does."""
+        more = self._at_most(room) - len(self._there)
+        if self._over or more <= 0:
+            return
+        found = list(islice(self._plan, more))
+        if not self._over:
+            self._there += found
+            self._over = len(found) < more
 
     def take(self, shard: int, room: int) -> list[Lease]:
-        """Tasks for a worker that has room for so many; none: there are no more for it."""
+        """Tasks for a worker that has room for so many, of those that were read; none: there are no more for it."""
         again = self._again[shard]
         if again:
             return [Lease(number, again.pop(number)) for number in list(again)[:room]]
-        found = [] if self.exhausted else list(islice(self._plan, self._at_most(room)))
-        self.exhausted = self.exhausted or not found
         leases = []
-        for owed in found:
+        for _ in range(min(self._at_most(room), len(self._there))):
+            owed = self._there.popleft()
             self._count += 1
             self._held[shard][self._count] = owed
             leases.append(Lease(self._count, owed))
@@ -101,7 +112,8 @@ class Leases:
 
     def stop(self) -> None:
         """Nothing more is handed out."""
-        self.exhausted = True
+        self._over = True
+        self._there.clear()
         self._again.clear()
 
 
