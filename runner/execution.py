@@ -92,7 +92,7 @@ class Execution:
         self.counts = Counts()
         self.stopped: dict[Cell, str] = {}
         """Cells that ended early, and the one line that says why and what to do."""
-        self.ledger = Ledger(folder.path / "ledger.jsonl")
+        self.ledger = self._ledger()
         earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
         self.sums = Summing() if folder.fresh else None
@@ -121,6 +121,9 @@ class Execution:
         self.pace = Pace(self._most_episodes())
         self.interrupted = 0
         """How many times the run was asked to stop."""
+
+    def _ledger(self) -> Ledger:
+        return Ledger(self.folder.path / "ledger.jsonl")
 
     # -- models in batch mode ---------------------------------------------------------------------------
     def _batches(self, manner: Manner) -> Batches | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -55,6 +55,16 @@ class Settings(BaseModel):
         default_factory=dict, description="Models for other roles than the policy's, e.g. {judge = 'big'}."
     )
     limits: Limits = Field(default_factory=Limits)
+    workers: int = Field(1, gt=0, description="Processes that share the work.")
+    engine: Literal["local", "ray"] = Field(
+        "local", description="What starts the workers: this machine, or a Ray cluster (`overnight[ray]`)."
+    )
+    address: str = Field(
+        "auto", description="The Ray cluster's, e.g. 10.0.0.1:6379; `auto`: the one there is."
+    )
+    worker_megabytes: int | None = Field(
+        None, gt=0, description="A worker that takes more memory than this is replaced by a new one."
+    )
     reuse: list[str] = Field(
         default_factory=list, description="Folders of earlier runs whose draws are taken, not asked for anew."
     )
@@ -209,7 +219,12 @@ class Job:
                         f"{at.at(('methods', name))}method {name!r} takes actions, and the world of "
                         f"envs.{env} ({world.name}) takes none; use one that only answers (standard, cot, cot_sc)"
                     )
-                if world.prompts or world.prompt_keys:
+                if method.sparse and not world.sparse:
+                    raise JobError(
+                        f"{at.at(('methods', name))}method {name!r} needs a world with sparse thoughts, and that of "
+                        f"envs.{env} ({world.name}) has none; use react"
+                    )
+                if (world.prompts or world.prompt_keys) and not world.sparse:
                     for style in method.styles:
                         try:
                             few_shot(world, cast(Style, style))
@@ -365,7 +380,10 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+    for name, said in (
+        (key, word),
+        *((each, table.get(each)) for each in ("until", "class")),
+    ):  # in a Python file
         if at.file is not None and isinstance(said, str) and ".py:" in said:
             file, _, inside = said.rpartition(":")
             table[name] = f"{beside(file, at.file)}:{inside}"

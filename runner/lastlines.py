@@ -52,6 +52,9 @@ class LastLines:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    def __contains__(self, episode: object) -> bool:
+        return isinstance(episode, str) and self._slots.get(episode) is not None
+
     def done(self, episode: str) -> int | None:
         """The number, for `index` and `has_config`, of an episode that ended other than in an error; else None."""
         slot = self._slots.get(episode)
