@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from time import perf_counter
@@ -117,3 +118,18 @@ class Many(World):
         while perf_counter() < until:
             pass
         return {"em": float(answer is not None)}
+
+
+class Deadly(World):
+    """No process survives to open it."""
+
+    name = "deadly"
+
+    def tasks(self) -> Any:
+        yield Task(id="t", input="Say yes.", target="yes")
+
+    async def open(self, cache: Path) -> None:
+        os._exit(3)
+
+    def score(self, task: Task, answer: str | None) -> dict[str, float]:
+        return {"em": 0.0}
