@@ -88,8 +88,11 @@ class ScienceWorldEngine:
 
     def end(self, episode: str) -> None:
         ended = self._episodes.pop(episode, None)
-        if ended is not None and ended is self._turn:
+        if ended is None:
+            return
+        if ended is self._turn:
             self._turn = None
+        self._gateway.detach(ended.world)
 
     def close(self) -> None:
         process = self._gateway.java_process
@@ -119,6 +122,8 @@ class ScienceWorldEngine:
             if problem:
                 raise WorldError(f"ScienceWorld could not load {task}, variation {variation}: {problem}")
         self._loaded = True
+        # What made it holds every variation of every task, 11 MB a world, and is of no more use.
+        getattr(world, "taskMaker_$eq")(None)
         return world
 
     def _swap(self, to: _Episode) -> None:
@@ -181,5 +186,5 @@ def _start(heap: int) -> Any:
             f"Java did not start with a heap of {heap} MB ({program}: {said.split(chr(10))[0]}); ScienceWorld "
             "needs Java 11 or newer, and `heap` may be too large for this machine"
         ) from error
-    parameters = GatewayParameters(port=port, auth_token=token, auto_field=True, auto_convert=True)
+    parameters = GatewayParameters(port=port, auth_token=token)
     return JavaGateway(gateway_parameters=parameters, java_process=process)
