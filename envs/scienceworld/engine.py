@@ -5,10 +5,9 @@ what that class looks up after each step (surroundings, inventory, every valid a
 
 Its worlds are not independent: one random number generator, one counter of object ids and one list of
 simplifications serve a whole Java machine, and the order in which things of one name are listed follows Java's
-identity hashes, which depend on all that the machine did before. Here each world keeps its own generator and
-counter, swapped in when it is its turn; all worlds of an engine have one list of simplifications; and identity
-hashes are switched off. So a world's observations depend on its task and actions alone, however many worlds share
-the machine and however often it was replaced.
+identity hashes, which depend on all that the machine did before. Here each world has a generator, a counter and a
+list of its own, swapped in when it is its turn, and identity hashes are switched off. So what a world shows depends
+on its task and actions alone, however many worlds share the machine and however often it was replaced.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.base import WorldError
+from envs.scienceworld.tasks import BY_WORD, enabled
 
 PACKAGE = "scienceworld"
 OPTIONS = (
@@ -37,13 +37,14 @@ _SCRAMBLE = 0x5DEECE66D
 @dataclass
 class _Episode:
     world: Any
+    simplifications: str
     score: int = 0
     generator: int = 0
     ids: int = 0
 
 
 class ScienceWorldEngine:
-    """One Java machine. `simplifications` is the simulator's own list ("", "easy", "openDoors,teleportAction").
+    """One Java machine. `simplifications` as the simulator writes them ("", "easy", "openDoors,teleportAction").
 
     `step_limit`: more moves than this end an episode, counted as the simulator counts (the first look is a move);
     0 for none. `heap`: most megabytes of Java's heap. Raises WorldError, with what to install, where the package
@@ -64,14 +65,17 @@ class ScienceWorldEngine:
         self._generator_state = scala.java.lang.Class.forName("java.util.Random").getDeclaredField("seed")
         self._generator_state.setAccessible(True)
         self._ids = getattr(getattr(scala.util, "UniqueIdentifier$"), "MODULE$")
-        self._loaded = False
+        self._simplifier = getattr(
+            getattr(scala.main.scala.scienceworld.runtime, "SimplifierProcessor$"), "MODULE$"
+        )
+        self._enabled = ""
 
     # -- the contract with envs.hosting ----------------------------------------------------------------
     def begin(self, episode: str, task: dict[str, Any]) -> str:
         """The task's description, a newline, and what is to be seen first. `task`: `task` (name), `variation`."""
         self._save()
         world = self._load(task["task"], task["variation"])
-        self._episodes[episode] = self._turn = _Episode(world)
+        self._episodes[episode] = self._turn = _Episode(world, self._enabled)
         seen = world.step("look around")
         return f"{world.freeActionTaskDesc().strip()}\n{seen}"
 
@@ -114,21 +118,25 @@ class ScienceWorldEngine:
 
     # -- worlds that share a machine -------------------------------------------------------------------
     def _load(self, task: str, variation: int, walkthrough: bool = False) -> Any:
-        """A new world. Its rooms are built by the simplifications of the world that was loaded before it (as the
-        original has it, whose `load` is always followed by `reset`), so the machine's first is loaded twice."""
+        """A new world. Its rooms are built by the list that is enabled before (the original loads twice for that)."""
+        self._enable(enabled(self._simplifications, BY_WORD[task]))
         world = self._new_world()
-        for _ in range(1 if self._loaded else 2):
-            problem = world.load(task, variation, self._simplifications, walkthrough)
-            if problem:
-                raise WorldError(f"ScienceWorld could not load {task}, variation {variation}: {problem}")
-        self._loaded = True
+        problem = world.load(task, variation, self._enabled, walkthrough)
+        if problem:
+            raise WorldError(f"ScienceWorld could not load {task}, variation {variation}: {problem}")
         # What made it holds every variation of every task, 11 MB a world, and is of no more use.
         getattr(world, "taskMaker_$eq")(None)
         return world
 
+    def _enable(self, simplifications: str) -> None:
+        if simplifications != self._enabled:
+            self._simplifier.parseSimplificationStr(simplifications)
+            self._enabled = simplifications
+
     def _swap(self, to: _Episode) -> None:
         if to is not self._turn:
             self._save()
+            self._enable(to.simplifications)
             self._generator.setSeed(to.generator ^ _SCRAMBLE)
             getattr(self._ids, "count_$eq")(to.ids)
             self._turn = to
