@@ -6,6 +6,7 @@ WORLDS = {
     "hotpotqa": "envs.hotpotqa:HotpotQA",
     "fever": "envs.fever:Fever",
     "qa": "envs.qa:QA",
+    "scienceworld": "envs.scienceworld.world:ScienceWorld",
     "recording": "envs.recording:Recording",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add

@@ -12,24 +12,15 @@ on its task and actions alone, however many worlds share the machine and however
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from envs.base import WorldError
+from envs.scienceworld import java
 from envs.scienceworld.tasks import BY_WORD, enabled
 
-PACKAGE = "scienceworld"
-OPTIONS = (
-    "-XX:+UseSerialGC",  # the other collectors take a thread a core and half as much memory again
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:hashCode=2",  # the same identity hash for all: sets and maps then keep the order of insertion
-    "--add-opens=java.base/java.util=ALL-UNNAMED",  # the generator's state is read by reflection
-)
 _SCRAMBLE = 0x5DEECE66D
 """What `java.util.Random.setSeed` mixes into its argument (its documentation states it)."""
 
@@ -58,7 +49,7 @@ class ScienceWorldEngine:
         self._step_limit = step_limit
         self._episodes: dict[str, _Episode] = {}
         self._turn: _Episode | None = None
-        self._gateway = _start(heap)
+        self._gateway = java.start(heap)
         scala = self._gateway.jvm
         self._new_world = scala.scienceworld.runtime.pythonapi.PythonInterface
         self._generator = getattr(getattr(scala.scala.util, "Random$"), "MODULE$").self()
@@ -72,22 +63,25 @@ class ScienceWorldEngine:
 
     # -- the contract with envs.hosting ----------------------------------------------------------------
     def begin(self, episode: str, task: dict[str, Any]) -> str:
-        """The task's description, a newline, and what is to be seen first. `task`: `task` (name), `variation`."""
-        self._save()
-        world = self._load(task["task"], task["variation"])
-        self._episodes[episode] = self._turn = _Episode(world, self._enabled)
-        seen = world.step("look around")
-        return f"{world.freeActionTaskDesc().strip()}\n{seen}"
+        """The task's description, a newline, and what is to be seen first. `task`: `task` (name), `variation`, and
+        `simplifications` if they are others than the engine's."""
+        with self._blamed(f"{task['task']}, variation {task['variation']}"):
+            self._save()
+            world = self._load(task)
+            self._episodes[episode] = self._turn = _Episode(world, self._enabled)
+            seen = world.step("look around")
+            return f"{world.getTaskDescription().strip()}\n{seen}"
 
     def step(self, episode: str, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """The observation, the change of the score (0..100; a wrong focus ends it at -100), whether it is over,
         and `{"score", "moves"}`. What a task begins with counts for the first action: rewards sum to the score."""
         mine = self._episodes[episode]
-        self._swap(mine)
-        text = mine.world.step(action)
-        score, moves = _score(mine.world), mine.world.getNumMoves()
+        with self._blamed(f"the action {action!r:.100}"):
+            self._swap(mine)
+            text = mine.world.step(action)
+            score, moves, over = _score(mine.world), mine.world.getNumMoves(), mine.world.getCompleted()
         reward, mine.score = score - mine.score, score
-        over = mine.world.getCompleted() or score < 0 or 0 < self._step_limit < moves
+        over = over or score < 0 or 0 < self._step_limit < moves
         return text, float(reward), over, {"score": score, "moves": moves}
 
     def end(self, episode: str) -> None:
@@ -109,21 +103,37 @@ class ScienceWorldEngine:
         """Actions that solve a task, as the simulator's own agent finds them (up to about 200)."""
         self._save()
         self._turn = None
-        return list(self._load(task["task"], task["variation"], walkthrough=True).getGoldActionSequence())
+        return list(self._load(task, walkthrough=True).getGoldActionSequence())
 
     def counts(self) -> dict[str, int]:
         """How many variations each of the simulator's tasks has."""
         world = self._new_world()
         return {name: world.getTaskMaxVariations(name) for name in world.getTaskNames()}
 
+    @contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        """A failure amid `what`: of the simulator, as a WorldError; of the machine, with which all its worlds are
+        gone, as the end of this process."""
+        from py4j.protocol import Py4JError
+
+        try:
+            yield
+        except Py4JError as error:
+            said = str(error).strip().split("\n")
+            reason = next((line for line in said if "Exception" in line or "Error:" in line), said[0])
+            if self._gateway.java_process.poll() is not None or "OutOfMemoryError" in reason:
+                raise SystemExit(f"ScienceWorld's Java machine is gone, amid {what}: {reason}") from error
+            raise WorldError(f"ScienceWorld's simulator failed at {what}: {reason}") from error
+
     # -- worlds that share a machine -------------------------------------------------------------------
-    def _load(self, task: str, variation: int, walkthrough: bool = False) -> Any:
+    def _load(self, task: Mapping[str, Any], walkthrough: bool = False) -> Any:
         """A new world. Its rooms are built by the list that is enabled before (the original loads twice for that)."""
-        self._enable(enabled(self._simplifications, BY_WORD[task]))
+        name, variation = task["task"], task["variation"]
+        self._enable(enabled(task.get("simplifications", self._simplifications), BY_WORD[name]))
         world = self._new_world()
-        problem = world.load(task, variation, self._enabled, walkthrough)
+        problem = world.load(name, variation, self._enabled, walkthrough)
         if problem:
-            raise WorldError(f"ScienceWorld could not load {task}, variation {variation}: {problem}")
+            raise WorldError(f"ScienceWorld could not load {name}, variation {variation}: {problem}")
         # What made it holds every variation of every task, 11 MB a world, and is of no more use.
         getattr(world, "taskMaker_$eq")(None)
         return world
@@ -148,51 +158,4 @@ class ScienceWorldEngine:
 
 
 def _score(world: Any) -> int:
-    return round(100 * world.getScore())
-
-
-def missing() -> str:
-    """What has to be installed before an engine can start, in one line; "" for nothing."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        return "ScienceWorld's simulator is not installed; run: pip install 'overnight[scienceworld]'"
-    if java() is None:
-        return (
-            "ScienceWorld's simulator needs Java 11 or newer, and there is no `java` on PATH or in JAVA_HOME; "
-            "install one (Debian: apt install default-jre-headless, macOS: brew install openjdk)"
-        )
-    return ""
-
-
-def java() -> str | None:
-    """The Java to be used: JAVA_HOME's, else the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (own := shutil.which("java", path=str(Path(home) / "bin"))):
-        return own
-    return shutil.which("java")
-
-
-def _start(heap: int) -> Any:
-    if problem := missing():
-        raise WorldError(problem)
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-    from scienceworld.constants import JAR_PATH
-
-    program = java()
-    try:
-        port, token, process = launch_gateway(
-            classpath=JAR_PATH,
-            javaopts=[f"-Xmx{heap}m", *OPTIONS],
-            java_path=program,
-            die_on_exit=True,
-            enable_auth=True,  # what listens on a port of this machine obeys only its owner
-            create_new_process_group=True,  # Ctrl-C is for the owner
-            return_proc=True,
-        )
-    except ValueError as error:  # no port was printed
-        said = subprocess.run([str(program), "-version"], capture_output=True, text=True, check=False).stderr
-        raise WorldError(
-            f"Java did not start with a heap of {heap} MB ({program}: {said.split(chr(10))[0]}); ScienceWorld "
-            "needs Java 11 or newer, and `heap` may be too large for this machine"
-        ) from error
-    parameters = GatewayParameters(port=port, auth_token=token)
-    return JavaGateway(gateway_parameters=parameters, java_process=process)
+    return round(100 * float(world.getScore()))

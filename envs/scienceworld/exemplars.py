@@ -15,8 +15,6 @@ from typing import Any
 
 import orjson
 
-from envs.base import Exemplar
-
 FILE = Path(str(resources.files("envs.scienceworld") / "exemplars.json"))
 
 
@@ -132,7 +130,8 @@ PLAYS = (
 def play(engine: Any, play: Play) -> dict[str, Any]:
     """A play with what the simulator said: `task`, `variation`, `first`, and `steps` of thought, action,
     observation and whether the thought is kept. Raises ValueError for one that does not solve its task."""
-    first = engine.begin("play", {"task": play.task, "variation": play.variation})
+    task = {"task": play.task, "variation": play.variation, "simplifications": ""}
+    first = engine.begin("play", task)
     steps, total = [], 0.0
     for move in play.moves:
         text, reward, _, _ = engine.step("play", move.action)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from tests import killing, limits
-from tests.published import test_chains
+from tests.published import test_chains, test_scienceworld
 from tests.runner import test_faults
 
 PROOFS = {
@@ -17,10 +17,12 @@ PROOFS = {
     "faults": test_faults.full,
     "limits": limits.full,
     "chains": test_chains.full,
+    "scienceworld": test_scienceworld.full,
 }
 """`kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
-enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20 orders."""
+enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20
+orders. `scienceworld`: recorded solutions replayed in the simulator."""
 
 
 def main(names: list[str]) -> int:
