@@ -37,14 +37,14 @@ class _Episode:
 class ScienceWorldEngine:
     """One Java machine. `simplifications` as the simulator writes them ("", "easy", "openDoors,teleportAction").
 
-    `step_limit`: more moves than this end an episode, counted as the simulator counts (the first look is a move);
-    0 for none. `heap`: most megabytes of Java's heap. Raises WorldError, with what to install, where the package
+    `step_limit`: more moves than this end an episode, as the simulator counts them (looking and what it does not
+    understand are none); 0 for no limit. `heap`: most megabytes of Java's heap. Raises WorldError, with what to install, where the package
     or Java is missing.
     """
 
     many = True
 
-    def __init__(self, simplifications: str = "", step_limit: int = 0, heap: int = 512) -> None:
+    def __init__(self, simplifications: str = "", step_limit: int = 0, heap: int = 256) -> None:
         self._simplifications = simplifications
         self._step_limit = step_limit
         self._episodes: dict[str, _Episode] = {}

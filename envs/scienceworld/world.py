@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from envs.base import DataError, Exemplar, Outcome, Replay, Session, Task, World, WorldError
 from envs.scienceworld import java
 from envs.scienceworld.exemplars import plays
-from envs.scienceworld.tasks import BY_WORD, KINDS, SIMPLIFICATIONS, SPLITS, Kind
+from envs.scienceworld.tasks import BY_WORD, KINDS, SIMPLIFICATIONS, SPLITS, Kind, enabled
 from envs.tables import listed, nearest
 
 
@@ -115,7 +115,8 @@ class ScienceWorld(World):
         return "Here is the task."
 
     def instruction(self, style: str) -> str:
-        return INSTRUCTION
+        teleport = "teleportAction" in enabled(self.simplifications, KINDS[0])
+        return INSTRUCTION.format(teleport=" teleport to PLACE," if teleport else "")
 
     def exemplars(self) -> Sequence[Exemplar]:
         """The embedded worked examples, played in the simulator."""
@@ -147,5 +148,11 @@ class ScienceWorld(World):
 
 
 INSTRUCTION = """\
-Solve science tasks in a house of several rooms, one action at a time. You see only the room you are in.
+Solve science tasks in a house of ten places, one action at a time. Only what is in the same place or carried can be
+seen and used. Actions, with names of things and places as they are shown:
+open X, close X, activate X, deactivate X, use X on Y, connect X to Y, disconnect X, look around, look at X,
+look in X, read X, pick up X, put down X, move X to Y, pour X into Y, dunk X into Y, mix X, eat X, flush X,
+go to PLACE,{teleport} inventory, task, wait (ten moments), wait1 (one moment), focus on X.
+Focusing says that this is the thing that the task asks for: a wrong focus ends the task as failed. Where a name fits
+several things they are listed with numbers, and the next action is just the number.
 """
