@@ -38,8 +38,8 @@ class ScienceWorldEngine:
     """One Java machine. `simplifications` as the simulator writes them ("", "easy", "openDoors,teleportAction").
 
     `step_limit`: more moves than this end an episode, as the simulator counts them (looking and what it does not
-    understand are none); 0 for no limit. `heap`: most megabytes of Java's heap. Raises WorldError, with what to install, where the package
-    or Java is missing.
+    understand are none); 0 for no limit. `heap`: most megabytes of Java's heap. Raises WorldError, with what to
+    install, where the package or Java is missing.
     """
 
     many = True

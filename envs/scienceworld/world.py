@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,8 @@ from envs.scienceworld import java
 from envs.scienceworld.exemplars import plays
 from envs.scienceworld.tasks import BY_WORD, KINDS, SIMPLIFICATIONS, SPLITS, Kind, enabled
 from envs.tables import listed, nearest
+
+ENGINE = "envs.scienceworld.engine:ScienceWorldEngine"
 
 
 class ScienceWorld(World):
@@ -111,8 +114,8 @@ class ScienceWorld(World):
 
     # -- prompt material -------------------------------------------------------------------------------
     def introduce(self, task: Task) -> str:
-        """Only a headline: the simulator says what the task is, in the first observation."""
-        return "Here is the task."
+        """Only the word: the simulator says what the task is, in the first observation."""
+        return f"{self.introduction}:"
 
     def instruction(self, style: str) -> str:
         teleport = "teleportAction" in enabled(self.simplifications, KINDS[0])
@@ -139,12 +142,21 @@ class ScienceWorld(World):
     def session(self, task: Task) -> Session:
         if self._host is None:
             raise WorldError(f"world {self.name!r} is not open; await open(cache) first")
-        return self._host.session({"task": task.metadata["task"], "variation": task.metadata["variation"]})
+        wanted = {"task": task.metadata["task"], "variation": task.metadata["variation"]}
+        session: Session = self._host.session(wanted)
+        return session
 
     async def open(self, cache: Path) -> None:
         """Check that the package and Java are there, and get the workers ready. Raises WorldError in one line."""
         if problem := java.missing():
             raise WorldError(problem)
+        settings = {"simplifications": self.simplifications, "step_limit": self.step_limit, "heap": self.heap}
+        self._host = importlib.import_module("envs.hosting").Host(ENGINE, settings)
+
+    async def close(self) -> None:
+        host, self._host = self._host, None
+        if host is not None:
+            await host.close()
 
 
 INSTRUCTION = """\

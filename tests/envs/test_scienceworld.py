@@ -18,6 +18,10 @@ from envs.scienceworld.engine import ScienceWorldEngine
 from envs.scienceworld.exemplars import PLAYS, play, plays
 from envs.scienceworld.tasks import KINDS, SPLITS, enabled
 from envs.scienceworld.world import ScienceWorld
+from runner import library
+from runner.job import Job
+from runner.methods.react import React
+from runner.models.scripted import scripted
 
 NON_LIVING = (
     {"task": "find-non-living-thing", "variation": 0},
@@ -229,6 +233,27 @@ def test_a_java_that_does_not_start_is_told_of_with_what_it_said(monkeypatch, tm
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(WorldError, match=r"did not start .*openjdk version 1\.8\.0.*needs Java 11 or newer"):
         ScienceWorldEngine()
+
+
+async def test_a_run_of_it_acts_and_is_scored(tmp_path, simulator):
+    """By the methods as they are: the third example's task, solved as there, and another one failed."""
+    pytest.importorskip("envs.hosting")
+    solved, failed = "chemistry-mix-paint-secondary-color-1", "find-living-thing-0"
+    moves = [f"Hm.\nAction 1: {move.action}" for move in PLAYS[2].moves]
+    wrong = ["Hm.\nAction 1: go to kitchen", "Hm.\nAction 1: focus on cupboard"]
+
+    def policy(call):
+        own = str(call.request.prompt).rsplit("Task:", 1)[-1]
+        return (moves if "green paint" in own else wrong)[own.count("\nAction ")]
+
+    world = ScienceWorld(split="train", kinds=["6-2", "4-1"])
+    job = Job.of(world, React(), scripted(policy), ids=[solved, failed])
+    run = await library.run(job, outputs=tmp_path, progress=False)
+    rows = {row["task_id"]: row for row in run.trajectories}
+    assert rows[solved]["scores"] == {"reward": 100, "success": 1}
+    assert rows[failed]["scores"] == {"reward": 0, "success": 0}
+    assert rows[solved]["steps"][-1]["observation"] == "You focus on the green paint."
+    assert [rows[task]["n_steps"] for task in (solved, failed)] == [4, 2]
 
 
 def ends(process: int) -> bool:
