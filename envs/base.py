@@ -29,6 +29,10 @@ class DataError(WorldError):
     """A data file is missing, empty or malformed; raised before any episode begins."""
 
 
+class Lost(WorldError):
+    """A session's engine was lost and cannot be brought back as it was: the episode begins anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One row of a data set.

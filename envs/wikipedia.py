@@ -20,6 +20,7 @@ from envs.base import Observation, Session
 
 Compat: TypeAlias = Literal["default", "reference"]
 
+WIKIPEDIA = "https://en.wikipedia.org/w/api.php"
 SHOWN = 5
 """How many sentences, and how many similar titles, an observation shows (ReAct's `wikienv.py`)."""
 

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from envs.base import Observation, Outcome, Session, Task, WorldError
+from envs.base import Lost, Observation, Outcome, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
-from runner.ledger import Draw, Recorded
+from runner.lines import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
 from runner.models.base import Params, Request, Usage
 from runner.models.passage import Passage
@@ -290,7 +290,10 @@ class Episode:
         if not self._live:
             session.restore(self._state) if self._state is not None else None
             self._live = True
-        observation = await session.step(action)
+        try:
+            observation = await session.step(action)
+        except Lost as error:
+            raise Restart from error
         if not isinstance(observation, Observation):
             raise WorldError(
                 f"world {self.world.name!r}: step() gave {observation!r:.60} where an envs.Observation belongs"

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.base import DataError, Task, World, WorldError
 from runner import identity, registry
 from runner.budget import Limits
+from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -294,13 +295,12 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen: set[str] = set()
+    seen = Numbers()
     for task in _checked(tasks, env):
-        if task.id in seen:
+        if seen.put(task.id, 1):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )
-        seen.add(task.id)
         yield task
 
 
@@ -365,7 +365,10 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+    for name, said in (
+        (key, word),
+        *((each, table.get(each)) for each in ("until", "class")),
+    ):  # in a Python file
         if at.file is not None and isinstance(said, str) and ".py:" in said:
             file, _, inside = said.rpartition(":")
             table[name] = f"{beside(file, at.file)}:{inside}"

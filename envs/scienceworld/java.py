@@ -56,7 +56,6 @@ def start(heap: int) -> Any:
             java_path=program,
             die_on_exit=True,
             enable_auth=True,  # what listens on a port of this machine obeys only its owner
-            create_new_process_group=True,  # Ctrl-C is for the owner
             return_proc=True,
         )
     except ValueError as error:  # no port was printed

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from envs.base import DataError, Exemplar, Outcome, Replay, Session, Task, World, WorldError
+from envs.base import DataError, Exemplar, Outcome, Replay, Session, Task, WorldError
+from envs.hosting import Host, HostedWorld
 from envs.scienceworld import java
 from envs.scienceworld.exemplars import plays
 from envs.scienceworld.tasks import BY_WORD, KINDS, SIMPLIFICATIONS, SPLITS, Kind, enabled
@@ -19,7 +19,7 @@ from envs.tables import listed, nearest
 ENGINE = "envs.scienceworld.engine:ScienceWorldEngine"
 
 
-class ScienceWorld(World):
+class ScienceWorld(HostedWorld):
     """ScienceWorld (Wang et al. 2022): 30 kinds of elementary science tasks in 7,207 variations, in the original
     simulator (needs Java 11 and `pip install 'overnight[scienceworld]'`).
 
@@ -33,7 +33,7 @@ class ScienceWorld(World):
     replay: ClassVar[Replay] = "rebuild"
     label: ClassVar[str] = "Task"
     steps: ClassVar[int] = 80
-    manners: ClassVar[tuple[str, ...]] = (*World.manners, "heap")
+    manners: ClassVar[tuple[str, ...]] = (*HostedWorld.manners, "heap")
 
     split: str = Field("test", description="train, dev or test; empty: all variations.")
     kinds: list[str] = Field(
@@ -54,9 +54,10 @@ class ScienceWorld(World):
         description="The simulator ends an episode after so many moves (its own Python class: 100); 0: never. "
         "The method's own limit is `steps`.",
     )
+    per_worker: int | None = Field(32, gt=0, description="Episodes to a Java machine, about 1 MB each.")
     heap: int = Field(256, ge=64, description="Most megabytes of each Java machine's heap.")
 
-    _host: Any = PrivateAttr(default=None)
+    _host: Host | None = PrivateAttr(default=None)
 
     @field_validator("split")
     @classmethod
@@ -142,16 +143,14 @@ class ScienceWorld(World):
     def session(self, task: Task) -> Session:
         if self._host is None:
             raise WorldError(f"world {self.name!r} is not open; await open(cache) first")
-        wanted = {"task": task.metadata["task"], "variation": task.metadata["variation"]}
-        session: Session = self._host.session(wanted)
-        return session
+        return self._host.session({"task": task.metadata["task"], "variation": task.metadata["variation"]})
 
     async def open(self, cache: Path) -> None:
         """Check that the package and Java are there, and get the workers ready. Raises WorldError in one line."""
         if problem := java.missing():
             raise WorldError(problem)
         settings = {"simplifications": self.simplifications, "step_limit": self.step_limit, "heap": self.heap}
-        self._host = importlib.import_module("envs.hosting").Host(ENGINE, settings)
+        self._host = self.host(ENGINE, settings)
 
     async def close(self) -> None:
         host, self._host = self._host, None

@@ -237,7 +237,6 @@ def test_a_java_that_does_not_start_is_told_of_with_what_it_said(monkeypatch, tm
 
 async def test_a_run_of_it_acts_and_is_scored(tmp_path, simulator):
     """By the methods as they are: the third example's task, solved as there, and another one failed."""
-    pytest.importorskip("envs.hosting")
     solved, failed = "chemistry-mix-paint-secondary-color-1", "find-living-thing-0"
     moves = [f"Hm.\nAction 1: {move.action}" for move in PLAYS[2].moves]
     wrong = ["Hm.\nAction 1: go to kitchen", "Hm.\nAction 1: focus on cupboard"]

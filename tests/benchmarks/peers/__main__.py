@@ -9,6 +9,7 @@ saw them, what start-up takes.
 
 Peers are measured where they are installed: `--install [NAME...]` makes an environment for each below
 `--environments`. `--scaling [IN_FLIGHT...]` measures ours beside the bare loop at several numbers in flight.
+`--readme` writes the figures of `peers.json` into the README.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ SECONDS = 10
 
 def main() -> int:
     given = words().parse_args()
+    if given.readme:
+        write_readme()
+        return 0
     allow_files()
     if given.install is not None:
         return 1 if install(given.install or PEERS, given.environments) else 0
@@ -68,12 +72,29 @@ def main() -> int:
     return 0
 
 
+README = Path(__file__).parents[3] / "README.md"
+FIGURES = Path(__file__).parents[1] / "peers.json"
+BEGINS, ENDS = "<!-- figures: python -m tests.benchmarks.peers --readme -->\n", "<!-- end of figures -->"
+
+
+def readme_tables(text: str) -> str:
+    """What the README has of figures."""
+    return text.partition(BEGINS)[2].partition(ENDS)[0]
+
+
+def write_readme() -> None:
+    text = README.read_text(encoding="utf-8")
+    figures = tables.for_readme(json.loads(FIGURES.read_bytes()))
+    README.write_text(text.replace(readme_tables(text), figures), encoding="utf-8")
+
+
 def words() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers")
     words.add_argument("--samples", type=int, default=2000)
     words.add_argument("--in-flight", type=int, default=1000)
     words.add_argument("--latency", type=float, default=0.2, help="seconds")
     words.add_argument("--runs", type=int, default=2)
+    words.add_argument("--readme", action="store_true", help="write the figures into the README")
     words.add_argument("--steps", action="store_true", help="eight calls an episode")
     words.add_argument(
         "--peers",

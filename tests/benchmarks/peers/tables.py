@@ -104,3 +104,21 @@ def text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
 
 def _word(value: Any) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+IN_README = (
+    "peer",
+    "cpu_us_per_call",
+    "ratio_to_ours",
+    "calls_per_s",
+    "rss_mb",
+    "in_flight",
+    "startup_cpu_s",
+)
+
+
+def for_readme(found: Mapping[str, Any]) -> str:
+    """The README's two tables, from what `--json` wrote."""
+    peers = text(found["peers"]["rows"], {key: PEERS[key] for key in IN_README})
+    scaling = text(found["scaling"]["rows"], SCALING)
+    return f"{peers}\n{scaling}"
