@@ -254,6 +254,12 @@ class Episode:
         """Write down a thought; the next action belongs to it."""
         self._open_step().thought = thought
 
+    def think(self, thought: str, observation: str) -> None:
+        """Write down a thought that was a turn of its own, and what it was answered with."""
+        step = self._open_step()
+        step.thought, step.observation = thought, observation
+        self._close_step()
+
     async def act(self, action: str) -> Observation:
         """Take an action; returns what the world says, from the record where it was taken before.
 
@@ -372,8 +378,9 @@ class Episode:
             self._step = None
 
     def status(self) -> str:
-        """`finished` with an answer; else what the method said, or how the last reply ended."""
-        if self.answered:
+        """`finished` with an answer, or where the world ended it and asks for none; else what the method said, or how
+        the last reply ended."""
+        if self.answered or (self._done and self._answer is None):
             return "finished"
         if self._status is not None:
             return self._status

@@ -22,6 +22,7 @@ from runner.batch.held import Hooks, Manner
 from runner.batch.run import Batches, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost
+from runner.compact import Numbers
 from runner.episode import Ended, Episode, Restart
 from runner.errors import (
     BudgetSpent,
@@ -110,7 +111,7 @@ class Execution:
         """The rows that were there before; None where none of them is to be kept."""
         self.accept_changes = True
         """Whether an episode whose task has changed is run again; else the run ends where one is met."""
-        self.moved: dict[str, int] = {}
+        self.moved = Numbers()
         """New places in plan order of episodes that were done under an older, shorter plan."""
         self.notices: dict[str, None] = {}
         """Lines that a person must see while it runs: what a model refuses that the job asks for."""
@@ -291,7 +292,7 @@ class Execution:
                 )
             return False
         if index != planned.index:
-            self.moved[planned.id] = planned.index
+            self.moved.put(planned.id, planned.index)
         return True
 
     def _planned(self) -> int:

@@ -209,7 +209,12 @@ class Job:
                         f"{at.at(('methods', name))}method {name!r} takes actions, and the world of "
                         f"envs.{env} ({world.name}) takes none; use one that only answers (standard, cot, cot_sc)"
                     )
-                if world.prompts or world.prompt_keys:
+                if method.sparse and not world.sparse:
+                    raise JobError(
+                        f"{at.at(('methods', name))}method {name!r} needs a world with sparse thoughts, and that of "
+                        f"envs.{env} ({world.name}) has none; use react"
+                    )
+                if (world.prompts or world.prompt_keys) and not world.sparse:
                     for style in method.styles:
                         try:
                             few_shot(world, cast(Style, style))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class LastLines:
     `moved` gives episodes another place in plan order than their line says.
     """
 
-    def __init__(self, path: Path, moved: Mapping[str, int] | None = None) -> None:
+    def __init__(self, path: Path, moved: Numbers | None = None) -> None:
         self.path = path
         self.damaged: list[tuple[int, int]] = []
         """(offset, length) of lines that are no trajectory."""
@@ -36,7 +36,8 @@ class LastLines:
                 self.damaged.append((offset, length))
                 continue
             name = str(row["id"])
-            index = row.get("index", 0) if moved is None else moved.get(name, row.get("index", 0))
+            index = None if moved is None else moved.get(name)
+            index = row.get("index", 0) if index is None else index
             config = _OWED if row.get("status") == "error" else _digest(row.get("config", ""))
             slot = self._slots.put(name, len(self._offsets))
             if slot is not None:
@@ -77,7 +78,7 @@ class LastLines:
     def in_order(self) -> Iterator[tuple[int, int]]:
         """(index, offset) of all, in plan order."""
         indices, offsets = self._indices, self._offsets
-        for slot in sorted(range(len(offsets)), key=lambda slot: (indices[slot], offsets[slot])):
+        for slot in sorted(range(len(offsets)), key=lambda slot: indices[slot] << 64 | offsets[slot]):
             yield indices[slot], offsets[slot]
 
     def rows(self) -> Iterator[dict[str, Any]]:
