@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, field_validator
 
 from envs.base import DataError, Exemplar, Outcome, Replay, Session, Task, WorldError
 from envs.hosting import Host, HostedWorld
 from envs.scienceworld import java
-from envs.scienceworld.exemplars import plays
+from envs.scienceworld.exemplars import plays, sparse
 from envs.scienceworld.tasks import BY_WORD, KINDS, SIMPLIFICATIONS, SPLITS, Kind, enabled
 from envs.tables import listed, nearest
 
@@ -53,6 +53,16 @@ class ScienceWorld(HostedWorld):
         ge=0,
         description="The simulator ends an episode after so many moves (its own Python class: 100); 0: never. "
         "The method's own limit is `steps`.",
+    )
+    thoughts: Literal["sparse", "dense"] = Field(
+        "sparse",
+        description="How methods write episodes: one line a turn, `> think: ...` or `> action`, or a numbered thought "
+        "before each action.",
+    )
+    recent: int | None = Field(
+        None,
+        gt=0,
+        description="Most characters of an episode's turns that sparse prompts keep, the latest ones; unset: all.",
     )
     per_worker: int | None = Field(32, gt=0, description="Episodes to a Java machine, about 1 MB each.")
     heap: int = Field(256, ge=64, description="Most megabytes of each Java machine's heap.")
@@ -114,6 +124,34 @@ class ScienceWorld(HostedWorld):
         return kind.split(self.split) if self.split else range(kind.variations)  # type: ignore[arg-type]
 
     # -- prompt material -------------------------------------------------------------------------------
+    @property
+    def sparse(self) -> bool:  # type: ignore[override]  # a setting here
+        """Whether episodes are written as one line a turn."""
+        return self.thoughts == "sparse"
+
+    @property
+    def material(self) -> str:
+        """The instruction and the examples of all styles."""
+        return self.instruction("react") + "".join(
+            sparse(each, style) for style in ("act", "react", "react_im") for each in plays()
+        )
+
+    def shots(self, style: str, task: Task) -> str:
+        """The instruction and all examples, for every task the same ones."""
+        shown = "\n".join(sparse(each, style) for each in plays())
+        return f"{self.instruction(style)}Here are {len(plays())} examples.\n\n{shown}\n{HERE}"
+
+    def window(self, prompt: str) -> str | None:
+        """All up to the first observation, then the latest whole turns of at most `recent` characters."""
+        if self.recent is None:
+            return None
+        own = prompt.rindex(HERE) + len(HERE)
+        turns = prompt.index(self.cue, own)
+        if len(prompt) - turns <= self.recent:
+            return None
+        kept = prompt.find(self.cue, len(prompt) - self.recent)
+        return prompt[:turns] + prompt[kept if kept >= 0 else len(prompt) - len(self.cue) :]
+
     def introduce(self, task: Task) -> str:
         """Only the word: the simulator says what the task is, in the first observation."""
         return f"{self.introduction}:"
@@ -128,7 +166,7 @@ class ScienceWorld(HostedWorld):
             Exemplar(
                 input=play["first"],
                 answer="",
-                steps=tuple((thought, action, seen) for thought, action, seen, _ in play["steps"]),
+                steps=tuple((step["thought"], step["action"], step["observation"]) for step in play["steps"]),
             )
             for play in plays()
         ]
@@ -158,6 +196,8 @@ class ScienceWorld(HostedWorld):
             await host.close()
 
 
+HERE = "Here is the task.\n"
+"""Stands before a task in sparse prompts."""
 INSTRUCTION = """\
 Solve science tasks in a house of ten places, one action at a time. Only what is in the same place or carried can be
 seen and used. Actions, with names of things and places as they are shown:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from envs.base import DataError, Outcome, Task, WorldError
 from envs.scienceworld import java
 from envs.scienceworld.engine import ScienceWorldEngine
-from envs.scienceworld.exemplars import PLAYS, play, plays
+from envs.scienceworld.exemplars import PLAYS, play, plays, sparse
 from envs.scienceworld.tasks import KINDS, SPLITS, enabled
 from envs.scienceworld.world import ScienceWorld
 from runner import library
@@ -235,24 +235,61 @@ def test_a_java_that_does_not_start_is_told_of_with_what_it_said(monkeypatch, tm
         ScienceWorldEngine()
 
 
-async def test_a_run_of_it_acts_and_is_scored(tmp_path, simulator):
-    """By the methods as they are: the third example's task, solved as there, and another one failed."""
-    solved, failed = "chemistry-mix-paint-secondary-color-1", "find-living-thing-0"
-    moves = [f"Hm.\nAction 1: {move.action}" for move in PLAYS[2].moves]
-    wrong = ["Hm.\nAction 1: go to kitchen", "Hm.\nAction 1: focus on cupboard"]
+# -- prompts and runs ----------------------------------------------------------------------------------
+def test_examples_in_each_style_differ_in_their_thoughts_only():
+    world = ScienceWorld()
+    task = next(world.tasks())
+    told = {style: world.shots(style, task) for style in ("act", "react", "react_im")}
+    lines = {style: text.split("\n") for style, text in told.items()}
+    without = {
+        style: [line for line in text if not line.startswith("> think:") and line != "OK."]
+        for style, text in lines.items()
+    }
+    assert without["act"] == without["react"] == without["react_im"] == lines["act"]
+    assert [told[style].count("> think:") for style in told] == [0, 9, 23]
+    assert all(text.endswith("\nHere is the task.\n") for text in told.values())
+    assert all(sparse(each, style) in world.material for style in told for each in plays())
+    assert "teleport to" in told["react"] and "teleport to" not in ScienceWorld(simplifications="").shots(
+        "act", task
+    )
+
+
+def test_a_prompt_that_has_grown_keeps_its_task_and_the_latest_turns():
+    world = ScienceWorld(recent=40)
+    opening = world.shots("react", next(world.tasks())) + "Your task is this.\nYou see much."
+    turns = [f"\n> go to {place}\nYou are there." for place in ("kitchen", "hallway", "workshop")]
+    assert world.window(opening + turns[0] + "\n>") is None
+    assert world.window(opening + "".join(turns) + "\n>") == opening + turns[2] + "\n>"
+    assert world.window(opening + "\n> look\n" + "x" * 100 + "\n>") == opening + "\n>"
+    assert ScienceWorld().window(opening + "".join(turns) * 1000) is None
+
+
+SOLVED, FAILED = "chemistry-mix-paint-secondary-color-1", "find-living-thing-0"
+WRONG = ["go to kitchen", "focus on cupboard"]
+
+
+@pytest.mark.parametrize("thoughts", ["sparse", "dense"])
+async def test_a_run_of_it_acts_and_is_scored(tmp_path, thoughts):
+    """The third example's task, solved as there, and another one failed."""
+    if problem := java.missing():
+        pytest.skip(problem)
 
     def policy(call):
-        own = str(call.request.prompt).rsplit("Task:", 1)[-1]
-        return (moves if "green paint" in own else wrong)[own.count("\nAction ")]
+        own = str(call.request.turns[-1].text).rsplit("Your task is", 1)[-1]
+        moves = [move.action for move in PLAYS[2].moves] if "green paint" in own else WRONG
+        if thoughts == "sparse":
+            return moves[own.count("\n>") - 1]
+        return f" Hm.\nAction 1: {moves[own.count(chr(10) + 'Action ')]}"
 
-    world = ScienceWorld(split="train", kinds=["6-2", "4-1"])
-    job = Job.of(world, React(), scripted(policy), ids=[solved, failed])
+    world = ScienceWorld(split="train", kinds=["6-2", "4-1"], thoughts=thoughts, workers=1)
+    job = Job.of(world, React(), scripted(policy), ids=[SOLVED, FAILED])
     run = await library.run(job, outputs=tmp_path, progress=False)
     rows = {row["task_id"]: row for row in run.trajectories}
-    assert rows[solved]["scores"] == {"reward": 100, "success": 1}
-    assert rows[failed]["scores"] == {"reward": 0, "success": 0}
-    assert rows[solved]["steps"][-1]["observation"] == "You focus on the green paint."
-    assert [rows[task]["n_steps"] for task in (solved, failed)] == [4, 2]
+    assert rows[SOLVED]["scores"] == {"reward": 100, "success": 1}
+    assert rows[FAILED]["scores"] == {"reward": 0, "success": 0}
+    assert rows[SOLVED]["steps"][-1]["observation"] == "You focus on the green paint."
+    assert [rows[task]["n_steps"] for task in (SOLVED, FAILED)] == [4, 2]
+    assert {row["status"] for row in rows.values()} == {"finished"}
 
 
 def ends(process: int) -> bool:
