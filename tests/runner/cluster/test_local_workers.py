@@ -10,6 +10,7 @@ import pytest
 
 from runner import library
 from runner.errors import JobError
+from runner.faults import Limited
 from runner.job import Job
 from runner.jsonl import rows
 from runner.methods.standard import Standard
@@ -139,3 +140,16 @@ async def test_what_other_processes_cannot_make_is_said(tmp_path: Path) -> None:
     given = Job.of(Echo(), Standard(), scripted(lambda call: "Answer: x"), workers=2)
     with pytest.raises(JobError, match="scripted by a function of this process"):
         await library.run(given, outputs=tmp_path, progress=False)
+
+
+async def test_a_limit_holds_over_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.models.line.limits_of", lambda model: {("requests", 2.0): 40.0})
+    limited = Limited(requests=40, window=2.0)
+    async with FakeOpenAI(limited) as server:
+        what = job(server.url, 1, 3, methods={"standard": {}}, model={"in_flight": 60})
+        what |= {"envs": {"many": {"world": "tests.cluster:Many", "count": 160}}, "limit": 160}
+        what["limits"]["max_episodes"] = 120
+        run = await library.run(what, outputs=tmp_path, progress=False)
+    assert run.status == "finished" and run.manifest["totals"]["done"] == 160
+    assert limited.answered == 160
+    assert limited.refused <= 16, "each by itself would meet two refusals for an answer"
