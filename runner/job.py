@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from envs.base import DataError, Task, World, WorldError
+from envs.seen import Seen
 from runner import identity, registry
 from runner.budget import Limits
-from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -310,9 +310,9 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen = Numbers()
+    seen = Seen()
     for task in _checked(tasks, env):
-        if seen.put(task.id, 1):
+        if not seen.add(task.id):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )

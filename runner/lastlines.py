@@ -56,14 +56,17 @@ class LastLines:
         return isinstance(episode, str) and self._slots.get(episode) is not None
 
     def done(self, episode: str) -> int | None:
-        """Its place in plan order, of an episode that ended other than in an error; else None."""
+        """The number, for `index` and `has_config`, of an episode that ended other than in an error; else None."""
         slot = self._slots.get(episode)
-        return None if slot is None or self._configs[slot] == _OWED else self._indices[slot]
+        return None if slot is None or self._configs[slot] == _OWED else slot
 
-    def has_config(self, episode: str, config: str) -> bool:
-        """Whether an episode has a line with this config."""
-        slot = self._slots.get(episode)
-        return slot is not None and self._configs[slot] == _digest(config)
+    def index(self, slot: int) -> int:
+        """An episode's place in plan order."""
+        return self._indices[slot]
+
+    def has_config(self, slot: int, config: str) -> bool:
+        """Whether an episode ended with this config."""
+        return self._configs[slot] == _digest(config)
 
     def row(self, episode: str) -> dict[str, Any] | None:
         """An episode's last line; None where it has none, or it can no longer be read."""
