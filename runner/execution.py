@@ -22,6 +22,7 @@ from runner.batch.held import Hooks, Manner
 from runner.batch.run import Batches, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost
+from runner.compact import Numbers
 from runner.episode import Ended, Episode, Restart
 from runner.errors import (
     BudgetSpent,
@@ -110,7 +111,7 @@ class Execution:
         """The rows that were there before; None where none of them is to be kept."""
         self.accept_changes = True
         """Whether an episode whose task has changed is run again; else the run ends where one is met."""
-        self.moved: dict[str, int] = {}
+        self.moved = Numbers()
         """New places in plan order of episodes that were done under an older, shorter plan."""
         self.notices: dict[str, None] = {}
         """Lines that a person must see while it runs: what a model refuses that the job asks for."""
@@ -283,24 +284,27 @@ class Execution:
         """Whether it ended in an earlier process as it would now. Raises RunError where its task has changed since
         and that was not accepted."""
         lines = self._done
-        index = None if lines is None else lines.done(planned.id)
-        if lines is None or index is None:
+        slot = None if lines is None else lines.done(planned.id)
+        if lines is None or slot is None:
             return False
-        if not lines.has_config(planned.id, self._configs.of(planned)):
+        if not lines.has_config(slot, self._configs.of(planned)):
             if not self.accept_changes and (change := changed(planned, lines.row(planned.id))):
                 raise RunError(
                     f"{self.folder.path}: {change}. Go back to what it was, or take the change on purpose with "
                     "--accept-changes (its episodes run again, with replies from the ledger where those fit)"
                 )
             return False
-        if index != planned.index:
-            self.moved[planned.id] = planned.index
+        if lines.index(slot) != planned.index:
+            self.moved.put(planned.id, planned.index)
         return True
 
     def _planned(self) -> int:
         return self.job.count()
 
     async def _count(self) -> None:
+        await (
+            self.scheduler.begun.wait()
+        )  # what is done already is passed over sooner without a second reader beside it
         try:
             self.counts.total = await to_thread.run_sync(self._planned, abandon_on_cancel=True)
         except WorldError as error:  # far down in the data: no need to get there by paying

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from envs.base import DataError, Task, World, WorldError
+from envs.seen import Seen
 from runner import identity, registry
 from runner.budget import Limits
-from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -219,7 +219,12 @@ class Job:
                         f"{at.at(('methods', name))}method {name!r} takes actions, and the world of "
                         f"envs.{env} ({world.name}) takes none; use one that only answers (standard, cot, cot_sc)"
                     )
-                if world.prompts or world.prompt_keys:
+                if method.sparse and not world.sparse:
+                    raise JobError(
+                        f"{at.at(('methods', name))}method {name!r} needs a world with sparse thoughts, and that of "
+                        f"envs.{env} ({world.name}) has none; use react"
+                    )
+                if (world.prompts or world.prompt_keys) and not world.sparse:
                     for style in method.styles:
                         try:
                             few_shot(world, cast(Style, style))
@@ -305,9 +310,9 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen = Numbers()
+    seen = Seen()
     for task in _checked(tasks, env):
-        if seen.put(task.id, 1):
+        if not seen.add(task.id):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )
@@ -375,7 +380,10 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+    for name, said in (
+        (key, word),
+        *((each, table.get(each)) for each in ("until", "class")),
+    ):  # in a Python file
         if at.file is not None and isinstance(said, str) and ".py:" in said:
             file, _, inside = said.rpartition(":")
             table[name] = f"{beside(file, at.file)}:{inside}"

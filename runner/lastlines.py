@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class LastLines:
     `moved` gives episodes another place in plan order than their line says.
     """
 
-    def __init__(self, path: Path, moved: Mapping[str, int] | None = None) -> None:
+    def __init__(self, path: Path, moved: Numbers | None = None) -> None:
         self.path = path
         self.damaged: list[tuple[int, int]] = []
         """(offset, length) of lines that are no trajectory."""
@@ -36,7 +36,8 @@ class LastLines:
                 self.damaged.append((offset, length))
                 continue
             name = str(row["id"])
-            index = row.get("index", 0) if moved is None else moved.get(name, row.get("index", 0))
+            index = None if moved is None else moved.get(name)
+            index = row.get("index", 0) if index is None else index
             config = _OWED if row.get("status") == "error" else _digest(row.get("config", ""))
             slot = self._slots.put(name, len(self._offsets))
             if slot is not None:
@@ -55,14 +56,17 @@ class LastLines:
         return isinstance(episode, str) and self._slots.get(episode) is not None
 
     def done(self, episode: str) -> int | None:
-        """Its place in plan order, of an episode that ended other than in an error; else None."""
+        """The number, for `index` and `has_config`, of an episode that ended other than in an error; else None."""
         slot = self._slots.get(episode)
-        return None if slot is None or self._configs[slot] == _OWED else self._indices[slot]
+        return None if slot is None or self._configs[slot] == _OWED else slot
 
-    def has_config(self, episode: str, config: str) -> bool:
-        """Whether an episode has a line with this config."""
-        slot = self._slots.get(episode)
-        return slot is not None and self._configs[slot] == _digest(config)
+    def index(self, slot: int) -> int:
+        """An episode's place in plan order."""
+        return self._indices[slot]
+
+    def has_config(self, slot: int, config: str) -> bool:
+        """Whether an episode ended with this config."""
+        return self._configs[slot] == _digest(config)
 
     def row(self, episode: str) -> dict[str, Any] | None:
         """An episode's last line; None where it has none, or it can no longer be read."""
@@ -80,7 +84,7 @@ class LastLines:
     def in_order(self) -> Iterator[tuple[int, int]]:
         """(index, offset) of all, in plan order."""
         indices, offsets = self._indices, self._offsets
-        for slot in sorted(range(len(offsets)), key=lambda slot: (indices[slot], offsets[slot])):
+        for slot in sorted(range(len(offsets)), key=lambda slot: indices[slot] << 64 | offsets[slot]):
             yield indices[slot], offsets[slot]
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -29,13 +29,11 @@ from runner.errors import RunError
 from runner.jsonl import Appender, clean_text, dumps, plain, scan
 from runner.lines import Draw, Recorded, attempt_row, draw_of, draw_row, recorded_of, shares
 from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage, part_name
-from runner.places import EDGE, Places, Span
+from runner.places import EDGE, Places, Span, of_draw, of_lives, of_name, of_step
 from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
 """Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
-OBSERVED = "observed "
-"""Before an episode's id where its observations have their places: scopes have theirs beside them."""
 SHORT = 64
 """Parts of a prompt that are shorter stand in each request's line, the others once in the ledger."""
 LARGE = 200
@@ -102,11 +100,19 @@ class Ledger:
                 self._index(row or {}, (offset, length))
                 if row is not None and row["kind"] in ("attempt", "reply") and not row.get("batch"):
                     begins = row["kind"] == "attempt" and row["error"] is None
-                    self._under_way[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
+                    self._count_way((row["scope"], row["hash"], row["first"]), 1 if begins else -1)
             except (KeyError, TypeError, ValueError, AttributeError):
                 self.unreadable += 1
-            if self._places.full:
-                self._places.write()
+            while self._places.full:
+                self._places.write(self._file.size)
+
+    def _count_way(self, key: tuple[str, str, int], change: int) -> None:
+        """A try has begun (1) or ended (-1)."""
+        left = self._under_way[key] + change
+        if left:
+            self._under_way[key] = left
+        else:
+            del self._under_way[key]
 
     def _index(self, row: Mapping[str, Any], span: Span) -> None:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
@@ -115,18 +121,19 @@ class Ledger:
             draw = draw_of(row)
             reply = row.get("reply")
             number = 0 if reply is None else int(reply[1:])
-            key = (draw.hash, draw.i)
             if not (isinstance(draw.scope, str) and isinstance(draw.hash, str) and isinstance(draw.i, int)):
                 raise TypeError(f"no name of a draw: {draw.scope!r}, {draw.hash!r}, {draw.i!r}")
             self._replies = max(self._replies, number)
-            if key not in places.of(draw.scope):
-                places.put(draw.scope, key, span)
+            key = of_draw(draw.scope, draw.hash, draw.i)
+            known = places.get(key)  # its own where an earlier process put it there
+            if known in (None, span) or self._draw_at(known, draw.scope, draw.hash, draw.i) is None:
+                places.put(key, span)
                 if row.get("from"):
                     self._count_taken(draw)
         elif kind == "observation":
             recorded_of(row, row["state"])
             parts = [*row["parts"].keys()]
-            self._place(row["episode"], (int(row["life"]), int(row["attempt"]), int(row["step"])), span)
+            self._place(row["episode"], int(row["life"]), int(row["attempt"]), int(row["step"]), span)
             for name in parts:
                 places.name(name, span)
         elif kind == "request":
@@ -142,14 +149,15 @@ class Ledger:
     def _tend(self) -> None:
         """Bring places into the index's file as they become many, in steps; and note how far it is complete."""
         places = self._places
+        if places.due:
+            self._file.flush()
+            places.note(*self._so_far())
         if places.full:
             self._file.flush()
-            places.write()
-            if places.due:
-                self._note()
+            places.write(self._file.size)
 
-    def _note(self) -> None:
-        self._file.flush()
+    def _so_far(self) -> tuple[int, bytes, int, dict[str, Any]]:
+        """What is noted of it, all of it being written: its size, its last bytes, when it changed, what it counted."""
         counts = {
             "unreadable": self.unreadable,
             "replies": self._replies,
@@ -162,7 +170,7 @@ class Ledger:
             "taken_usage": self.taken_usage.as_dict(),
             "under_way": [[*key, n] for key, n in self._under_way.items() if n],
         }
-        self._places.note(self._file.size, self._file.tail(EDGE), self._file.changed, counts)
+        return self._file.size, self._file.tail(EDGE), self._file.changed, counts
 
     def _count(self, usage: Usage, cost_usd: float | None) -> None:
         self.paid, self.paid_usd = self.paid + usage, self.paid_usd + (cost_usd or 0.0)
@@ -176,7 +184,7 @@ class Ledger:
     # -- draws -----------------------------------------------------------------------------------------
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
         """The draw with this key, None if it was never drawn. One that an earlier run has is taken over first."""
-        span = self._places.of(scope).get((request_hash, i))
+        span = self._places.get(of_draw(scope, request_hash, i))
         if span is not None and (draw := self._draw_at(span, scope, request_hash, i)) is not None:
             return draw
         return None if self.earlier is None else self._take(self.earlier, scope, request_hash, i)
@@ -208,7 +216,7 @@ class Ledger:
         spans = self._file.append(*rows)
         if request is not None:
             self._known(rows[0], spans[0])
-        self._places.put(scope, (request_hash, i), spans[-1])
+        self._places.put(of_draw(scope, request_hash, i), spans[-1])
         self._count_taken(draw)
         return draw
 
@@ -218,7 +226,7 @@ class Ledger:
 
     def has(self, scope: str, request_hash: str, i: int) -> bool:
         """Whether the draw is on record."""
-        return (request_hash, i) in self._places.of(scope)
+        return self._places.get(of_draw(scope, request_hash, i)) is not None
 
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
         """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws, which nobody
@@ -235,10 +243,9 @@ class Ledger:
         seconds, waited = round(reply.seconds, 4), round(reply.waited, 4)
         sent, without = self._sent(request.params, reply.sent)
         draws, new = [], []
-        there = places.of(call.scope)
         used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
         for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
-            span = there.get((request.hash, i))
+            span = places.get(of_draw(call.scope, request.hash, i))
             if span is not None and (old := self._draw_at(span, call.scope, request.hash, i)) is not None:
                 draws.append(old)
                 continue
@@ -284,21 +291,12 @@ class Ledger:
         if rows[0]["kind"] == "request":
             self._known(rows[0], spans[0])
         for draw, span in zip(new, spans[at:-1], strict=True):
-            places.put(call.scope, (request.hash, draw.i), span)
+            places.put(of_draw(call.scope, request.hash, draw.i), span)
         self._count(reply.usage, reply.cost_usd)
         if reply.batch is None:
-            self._end(call)
+            self._count_way((call.scope, call.request.hash, call.first), -1)
         self._tend()
         return draws
-
-    def _end(self, call: Call) -> None:
-        """A try has ended."""
-        key = call.scope, call.request.hash, call.first
-        left = self._under_way[key] - 1
-        if left:
-            self._under_way[key] = left
-        else:
-            del self._under_way[key]
 
     def _sent(self, asked: Params, sent: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """A digest of what was sent, and what was asked for and not sent. (Models give the same object for calls of
@@ -330,7 +328,7 @@ class Ledger:
 
     def request(self, request_hash: str) -> Request | None:
         """The request with this hash; None if it is not on record, or can no longer be read."""
-        span = self._places.named(request_hash)
+        span = self._places.get(of_name(request_hash))
         if span is None:
             return None
         try:
@@ -365,7 +363,7 @@ class Ledger:
 
     def write_begin(self, call: Call) -> None:
         """Keep that a try is about to be made, once it is `written`."""
-        self._under_way[call.scope, call.request.hash, call.first] += 1
+        self._count_way((call.scope, call.request.hash, call.first), 1)
         self._file.put([plain(attempt_row(call, None, None))])
 
     def write_attempt(self, call: Call, error: BaseException, *, possible_cost: bool) -> None:
@@ -375,19 +373,25 @@ class Ledger:
         row = attempt_row(call, f"{type(error).__name__}: {error}", possible_cost)
         batch = getattr(error, "batch", None)
         if batch is None:
-            self._end(call)
+            self._count_way((call.scope, call.request.hash, call.first), -1)
         self._file.append(row if batch is None else {**row, "batch": batch})
 
     # -- observations ----------------------------------------------------------------------------------
     def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:
         """What the world said at this step, None if it was not asked yet (or its record is damaged)."""
-        span = self._places.of(OBSERVED + episode).get((life, attempt, step))
+        span = self._places.get(of_step(episode, life, attempt, step))
         if span is None:
             return None
         try:
             row = self._file.read(*span)
+            if (row["episode"], row["life"], row["attempt"], row["step"]) != (episode, life, attempt, step):
+                return None
             return recorded_of(row, self._unfold(row["state"]))
-        except (KeyError, ValueError):  # it, or a part of its state, is in a line that cannot be read
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # it, or a part of its state, is in a line that cannot be read
             return None
 
     def write_observation(self, episode: str, attempt: int, step: int, recorded: Recorded) -> None:
@@ -409,24 +413,35 @@ class Ledger:
             "parts": parts,
         }
         (span,) = self._file.put([dumps(row)])
-        self._place(episode, (recorded.life, attempt, step), span)
+        self._place(episode, recorded.life, attempt, step, span)
         for name in parts:
             self._places.name(name, span)
         self._tend()
 
-    def _place(self, episode: str, key: tuple[int, int, int], span: Span) -> None:
-        owner = OBSERVED + episode
-        for later in [k for k in self._places.of(owner) if k[:2] == key[:2] and k[2] > key[2]]:
-            self._places.forget(owner, later)
-        self._places.put(owner, key, span)
+    def _place(self, episode: str, life: int, attempt: int, step: int, span: Span) -> None:
+        places = self._places
+        place, length, lives = (
+            of_step(episode, life, attempt, step),
+            of_step(episode, life, attempt, -1),
+            of_lives(episode),
+        )
+        for later in range(step + 1, before := places.number(length)):
+            places.put_number(of_step(episode, life, attempt, later), 0)
+        places.put(place, span)
+        if before != step + 1:
+            places.put_number(length, step + 1)
+        if places.number(lives) <= life:
+            places.put_number(lives, life + 1)
 
     def last_life(self, episode: str) -> int | None:
         """The newest life of an episode that has observations (see `World.replay`), None without any."""
-        return max((key[0] for key in self._places.of(OBSERVED + episode)), default=None)
+        lives = self._places.number(of_lives(episode))
+        return lives - 1 if lives else None
 
     def recorded_steps(self, episode: str, life: int, attempt: int) -> int:
         """How many steps of an attempt are on record."""
-        return sum(1 for key in self._places.of(OBSERVED + episode) if key[:2] == (life, attempt))
+        steps = range(self._places.number(of_step(episode, life, attempt, -1)))
+        return sum(1 for step in steps if self._places.number(of_step(episode, life, attempt, step)))
 
     def _fold(self, state: Any, parts: dict[str, str]) -> Any:
         if isinstance(state, str) and len(state) > LARGE:
@@ -451,7 +466,7 @@ class Ledger:
 
     def part(self, name: str) -> str:
         """The text of a stored part. Raises KeyError where there is none."""
-        span = self._places.named(name)
+        span = self._places.get(of_name(name))
         if span is None:
             raise KeyError(name)
         if self._held is None or self._held[0] != span:  # a page's many parts stand in one line
@@ -467,7 +482,7 @@ class Ledger:
         """Raises RunError where something could not be kept and nobody has heard of it."""
         with suppress(RunError):  # else the index is complete as far as it was noted last
             if self._places.on_disk and not self._places.frozen and self._file.whole:
-                self._note()
+                self._places.finish(*self._so_far())
         self._places.close()
         if self.earlier is not None:
             self.earlier.close()

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from runner.compact import Numbers
 from runner.errors import RunError
 from runner.jsonl import Appender, clean, dumps, plain, write_atomically
 from runner.lastlines import LastLines
@@ -123,16 +124,17 @@ class RunFolder:
         known = isinstance(row["target"], str)  # else it may hold anything; all other numbers were looked at
         self.trajectories.put([plain(row) if known else dumps(row)])
 
-    def compact(self, moved: Mapping[str, int]) -> int:
+    def compact(self, moved: Numbers) -> int:
         """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
         another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
         self.trajectories.sync()
         self.check_place()
-        if self.fresh and not moved:
+        moves = len(moved) > 0
+        if self.fresh and not moves:
             return 0
         path = self.trajectories.path
         lines = LastLines(path, moved)
-        if not moved and not lines.superseded and not lines.damaged:
+        if not moves and not lines.superseded and not lines.damaged:
             return 0
         temporary = path.with_name(path.name + ".tmp")
         try:
@@ -142,8 +144,8 @@ class RunFolder:
                 for index, offset in lines.in_order():
                     old.seek(offset)
                     line = old.readline()
-                    kept = orjson.loads(line) if moved else {}
-                    if moved and kept.get("index") != index:
+                    kept = orjson.loads(line) if moves else {}
+                    if moves and kept.get("index") != index:
                         line = dumps({**kept, "index": index})
                     new.write(line if line.endswith(b"\n") else line + b"\n")
                 new.flush()

@@ -1,16 +1,22 @@
 """Where a ledger's lines stand, by what they are asked for: in memory while a run is small, else in a file beside it.
 
-The file (`ledger.index`, SQLite) is made from the ledger and may be deleted at any time. It knows up to which byte of
-the ledger it is complete, and what the ledger had counted there, so that opening a large ledger reads only what
-follows. It is never believed where ledger and index do not fit together (see `load`).
+The file (`ledger.index`) is made from the ledger and may be deleted at any time. It knows up to which byte of the
+ledger it is complete, and what the ledger had counted there, so that opening a large ledger reads only what follows.
+It is never believed where ledger and index do not fit together (see `load`), and a line is believed to be what it was
+looked up for only as far as it says so itself.
+
+The file: a head of 4,096 bytes (a mark, how far the ledger was written when a place was written last, and where the
+two newest notes are), tables (see `Slots`), and notes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from collections import OrderedDict
+import hashlib
+import os
+import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
@@ -18,36 +24,49 @@ from typing import Any, TypeAlias
 import orjson
 
 from runner.errors import RunError
-from runner.jsonl import clean_text, dumps
+from runner.jsonl import dumps
+from runner.slots import Slots, write_at
 
 Span: TypeAlias = tuple[int, int]
-Key: TypeAlias = tuple[Any, ...]
 
 SMALL = 50_000
 """Places that are kept in memory before there is a file."""
 KEPT = 20_000
-"""Owners, and names, that stay in memory beside the file: the last used ones."""
-STEP = 512
-"""Places that are written at once, which takes a millisecond or two."""
-EVERY = 5.0
+"""Requests and parts that are known to be written already: the last ones."""
+STEP = 64
+"""Places of one part that are written together."""
+AT_ONCE = 8
+"""Parts that are written at once, which takes a millisecond."""
+EVERY = 30.0
 """Seconds between two notes of how far the file is complete."""
+FILTER = 1 << 22
+"""Bytes of a filter: of keys that are not there one in ten is looked for in vain when there are three millions."""
 EDGE = 64
 """Bytes before the end of what is indexed by which the ledger is known again."""
-VERSION = 1
 
-_TABLES = """
-CREATE TABLE owned (owner TEXT, key TEXT, at INTEGER, length INTEGER, PRIMARY KEY (owner, key)) WITHOUT ROWID;
-CREATE TABLE named (name INTEGER PRIMARY KEY, at INTEGER, length INTEGER);
-CREATE TABLE note (id INTEGER PRIMARY KEY CHECK (id = 0), content BLOB);
-"""
+PARTS = 1024
+"""Tables in the file: so many that one is read, added to and written in a tenth of a millisecond while there are
+millions of places."""
+
+_MARK = int.from_bytes(b"places 2", "little")
+_HEAD = 4096
+_AHEAD = 8
+_NOTES = (64, 128)
+_NOTE = struct.Struct("=QQQ16s")
+"""Of a note: its number (the newest has the largest), offset, length, digest."""
+_WORD = (1 << 64) - 1
+_LONG = (1 << 20) - 1
+"""In place of the length of lines that are as long or longer."""
+_APART = 0x9E3779B97F4A7C15
+"""Odd, so that different numbers times it differ in 64 bits."""
+_MOST = 1 << 20
 
 
 class Places:
-    """Places of draws and observations by their owner (a scope, an episode) and key, and of requests and parts by
-    name. A key is a tuple of texts and numbers.
+    """Places of a ledger's lines, and numbers, by 64-bit keys: see `of_draw`, `of_step`, `of_name`.
 
-    `of` gives an owner's places as a dictionary that is only read. All that is put reaches the file, if there is
-    one, before it leaves memory. Call `note` now and then with what is to be known again on opening.
+    Two of ten million keys are one with a chance of three in a million. What is put waits in memory until `write`,
+    to be called when it is `full` and the ledger's own lines are written. Call `note` when it is `due`.
     """
 
     def __init__(self, ledger: Path, *, frozen: bool = False) -> None:
@@ -55,153 +74,218 @@ class Places:
         self.frozen = frozen
         """Whether others have the file open, too, and nobody writes to it; what it lacks stays in memory."""
         self._path = ledger.with_suffix(".index")
-        self._disk: sqlite3.Connection | None = None
-        self._owners: OrderedDict[str, dict[Key, Span]] = OrderedDict()
-        self._names: OrderedDict[str, Span] = OrderedDict()
-        self._waiting: list[tuple[str, Key | None, Span | None]] = []
-        """What is not in the file yet: (owner, key, span), (owner, key, None) for one to be forgotten, and (name,
-        None, span)."""
+        self._fd = -1
+        self._failure: OSError | None = None
+        """Why the file cannot be used."""
+        self._start(None)
+        self._put = 0
+        self._known: dict[str, None] = {}
+        self._known_before: dict[str, None] = {}
+        self._long: dict[int, int] = {}
+        """Lengths of lines, by offset, that are too long for their place to tell."""
         self._noted = -EVERY
+        self._note: dict[str, Any] | None = None
+        """What is to be noted, when all places that were put before are written."""
+        self._swept = 0
+        """Parts of which they are."""
+        self._number = 0
+        self._rooms = [(0, 0), (0, 0)]
+        """Offset and length of what is free for notes: they take turns."""
+
+    def _start(self, slots: Slots | None) -> None:
+        self._slots = slots
+        self._parts = PARTS if slots is None else slots.parts
+        self._waiting: list[dict[int, int]] = [{} for _ in range(self._parts)]
+        self._full: list[int] = []
+        self._put_here = None if slots is not None else bytearray(FILTER)
+        """A bit for each key that was put, where all that is in the file was put by this process: most of what is
+        looked up was not, and so needs no look into the file."""
 
     # -- looking up ------------------------------------------------------------------------------------
-    def of(self, owner: str) -> Mapping[Key, Span]:
-        """An owner's places."""
-        return self._mine(owner) if self._disk is not None else self._owners.get(owner, {})
+    def number(self, key: int) -> int:
+        """The number that was put by a key; 0 without one. Raises RunError where the file cannot be read."""
+        found = self._waiting[key % self._parts].get(key)
+        if found is not None or self._slots is None:
+            return found or 0
+        if self._put_here is not None and not self._put_here[key >> 3 & FILTER - 1] & 1 << (key & 7):
+            return 0
+        try:
+            return self._slots.get(key) or 0
+        except OSError as error:
+            raise self._failed(error) from error
 
-    def _mine(self, owner: str) -> dict[Key, Span]:
-        found = self._owners.get(owner)
-        if found is None:
-            found = self._owners[owner] = {}
-            if self._disk is not None:
-                rows = self._disk.execute(
-                    "SELECT key, at, length FROM owned WHERE owner = ?", (_storable(owner),)
-                )
-                found.update((tuple(orjson.loads(key)), (at, length)) for key, at, length in rows)
-        elif self._disk is not None:
-            self._owners.move_to_end(owner)
-        return found
+    def get(self, key: int) -> Span | None:
+        """The place (offset, length) of a line; None where none was put."""
+        number = self.number(key)
+        if not number:
+            return None
+        at, length = number >> 20, number & _LONG
+        return at, length if length != _LONG else self._length(at)
 
-    def named(self, name: str) -> Span | None:
-        """The place of a request or a part."""
-        found = self._names.get(name)
-        if found is None and self._disk is not None:
-            row = self._disk.execute(
-                "SELECT at, length FROM named WHERE name = ?", (_number(name),)
-            ).fetchone()
-            found = None if row is None else (row[0], row[1])
-        return found
+    def _length(self, at: int) -> int:
+        length = self._long.get(at)
+        if length is None:
+            with self._ledger.open("rb") as file:
+                file.seek(at)
+                length = len(file.readline())
+        return length
 
     def knows(self, name: str) -> bool:
         """Whether a request or part was written lately: then it need not be written again."""
-        if name not in self._names:
+        if name in self._known:
+            return True
+        if name not in self._known_before:
             return False
-        if self._disk is not None:
-            self._names.move_to_end(name)
+        self._know(name)
         return True
 
     # -- putting ---------------------------------------------------------------------------------------
-    def put(self, owner: str, key: Key, span: Span) -> None:
-        self._mine(owner)[key] = span
-        self._waiting.append((owner, key, span))
+    def put(self, key: int, span: Span) -> None:
+        at, length = span
+        if length >= _LONG:
+            self._long[at] = length
+            length = _LONG
+        self.put_number(key, at << 20 | length)
 
-    def forget(self, owner: str, key: Key) -> None:
-        if self._mine(owner).pop(key, None) is not None:
-            self._waiting.append((owner, key, None))
+    def put_number(self, key: int, number: int) -> None:
+        """Keep a number below 2**64; 0 has the key forgotten."""
+        part = key % self._parts
+        waiting = self._waiting[part]
+        waiting[key] = number
+        self._put += 1
+        if len(waiting) == STEP:
+            self._full.append(part)
+        if self._put_here is not None:
+            self._put_here[key >> 3 & FILTER - 1] |= 1 << (key & 7)
 
     def name(self, name: str, span: Span) -> None:
-        self._names[name] = span
-        self._waiting.append((name, None, span))
+        """Keep the place of a request or part, which is known from now on."""
+        self.put(of_name(name), span)
+        self._know(name)
+
+    def _know(self, name: str) -> None:
+        if len(self._known) >= KEPT:
+            self._known, self._known_before = {}, self._known
+        self._known[name] = None
 
     @property
     def full(self) -> bool:
         """Whether so much waits that `write` should be called, once the ledger's lines are written."""
-        return not self.frozen and len(self._waiting) >= (SMALL if self._disk is None else STEP)
+        if self.frozen:
+            return False
+        if self._slots is None:
+            return self._put >= SMALL
+        return self._note is not None or bool(self._full)
 
-    def write(self) -> None:
-        """Bring some of what waits into the file. Raises RunError where that cannot be done."""
+    def write(self, size: int) -> None:
+        """Bring some of what waits into the file; `size` are the ledger's bytes, all of them written. Raises RunError
+        where that cannot be done."""
         try:
-            self._write()
-        except (sqlite3.Error, OSError) as error:
+            self._write(size)
+        except OSError as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: Exception) -> RunError:
+    def _failed(self, error: OSError) -> RunError:
+        self.close()  # what was half done is not noted
+        error = self._failure = self._failure or error
         return RunError(
-            f"{self._path}: cannot write ({error}); it is made anew from the ledger, which is whole: make room and "
-            "run `overnight resume` on this folder"
+            f"{self._path}: cannot be used ({error.strerror or error}); it is made anew from the ledger, which is "
+            "whole: make room and run `overnight resume` on this folder"
         )
 
-    def _write(self) -> None:
-        if self._disk is None:
+    def _write(self, size: int) -> None:
+        slots = self._slots
+        if slots is None:
             self._create()
-        assert self._disk is not None
-        some, self._waiting = self._waiting[:STEP], self._waiting[STEP:]
-        owned: list[tuple[str, str, int, int]] = []
-        named: list[tuple[int, int, int]] = []
-        with self._disk:
-            for one, key, span in some:
-                if key is None and span is not None:
-                    named.append((_number(one), *span))
-                elif key is not None and span is not None:
-                    owned.append((_storable(one), _text(key), *span))
-                elif key is not None:
-                    self._put_down(owned, named)
-                    self._disk.execute(
-                        "DELETE FROM owned WHERE owner = ? AND key = ?", (_storable(one), _text(key))
-                    )
-            self._put_down(owned, named)
-        if not self._waiting:
-            for memory in (self._owners, self._names):
-                while len(memory) > KEPT:
-                    memory.popitem(last=False)
-
-    def _put_down(self, owned: list[tuple[str, str, int, int]], named: list[tuple[int, int, int]]) -> None:
-        assert self._disk is not None
-        self._disk.executemany("INSERT OR REPLACE INTO owned VALUES (?, ?, ?, ?)", owned)
-        self._disk.executemany("INSERT OR REPLACE INTO named VALUES (?, ?, ?)", named)
-        owned.clear()
-        named.clear()
+            return
+        os.pwrite(self._fd, size.to_bytes(8, "little"), _AHEAD)
+        for _ in range(AT_ONCE):
+            if self._full:
+                part = self._full.pop()
+            elif self._note is not None and self._swept < self._parts:
+                part, self._swept = self._swept, self._swept + 1
+                while not self._waiting[part] and self._swept < self._parts:
+                    part, self._swept = self._swept, self._swept + 1
+            else:
+                break
+            if self._waiting[part]:
+                slots.put(part, self._waiting[part])
+                self._waiting[part] = {}
+        if self._note is not None and self._swept == self._parts:
+            note, self._note = self._note, None
+            self._write_note(note)
 
     # -- the file --------------------------------------------------------------------------------------
     @property
     def on_disk(self) -> bool:
-        """Whether there is a file."""
-        return self._disk is not None
+        """Whether there is a file, and it is open."""
+        return self._fd >= 0
 
     @property
     def due(self) -> bool:
         """Whether it is time for a `note`."""
-        return self._disk is not None and monotonic() - self._noted >= EVERY
+        if self.frozen:
+            return False
+        return self._slots is not None and self._note is None and monotonic() - self._noted >= EVERY
 
     def note(self, size: int, edge: bytes, changed: int, counts: Mapping[str, Any]) -> None:
-        """All places below `size` are here or in the file; `edge` is what the ledger has just before it, `changed`
-        when it was written to, and `counts` what it had counted. Raises RunError where that cannot be kept."""
-        if self._disk is None or self.frozen:
-            return
-        while self._waiting:
-            self.write()
-        note = {"version": VERSION, "size": size, "changed": changed, "edge": edge.hex(), "counts": counts}
-        try:
-            with self._disk:
-                self._disk.execute("INSERT OR REPLACE INTO note VALUES (0, ?)", (dumps(note),))
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        """Note, when what waits now is written, that all places below `size` are in the file; `edge` is what the
+        ledger has just before it, `changed` when it was written to, and `counts` what it had counted."""
         self._noted = monotonic()
+        self._note = {
+            "size": size, "edge": edge.hex(), "changed": changed, "counts": counts, "boot": _boot(), "clean": False,
+        }  # fmt: skip
+        self._swept = 0
+
+    def finish(self, size: int, edge: bytes, changed: int, counts: Mapping[str, Any]) -> None:
+        """Note that at once, as the last thing that is done, and so that it survives the machine. Raises RunError
+        where it cannot be kept."""
+        if self._slots is None or self.frozen:
+            return
+        self.note(size, edge, changed, counts)
+        assert self._note is not None
+        self._note["clean"] = True
+        while self._note is not None:
+            self.write(size)
+
+    def _write_note(self, note: dict[str, Any]) -> None:
+        assert self._slots is not None
+        if note["clean"]:
+            os.fsync(self._fd)
+        data = dumps({**note, "directory": self._slots.directory})
+        self._number += 1
+        turn = self._number % 2
+        offset, room = self._rooms[turn]
+        if len(data) > room:
+            offset, room = self._slots.end, 2 * len(data) + 15 & ~15
+            self._rooms[turn] = offset, room
+            self._slots.end += room
+        write_at(self._fd, data, offset)
+        head = _NOTE.pack(self._number, offset, len(data), _sum(self._number, data))
+        write_at(self._fd, head, _NOTES[turn])
+        if note["clean"]:
+            os.fsync(self._fd)
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """Take up the file, if there is one that fits the ledger: up to which byte it knows the ledger, and what that
         had counted there. (0, {}) where all of the ledger is to be read."""
-        if not self._path.exists():
+        try:
+            self._fd = os.open(self._path, (os.O_RDONLY if self.frozen else os.O_RDWR) | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return 0, {}
+        except OSError:
+            if not self.frozen:
+                self._remove()
             return 0, {}
         try:
-            self._disk = self._open()
-            row = self._disk.execute("SELECT content FROM note").fetchone()
-            note = orjson.loads(row[0])
-            size = int(note["size"])
-            if note["version"] == VERSION and self._fits(size, note["changed"], note["edge"]):
-                if not self.frozen:
-                    self._forget_from(size)
-                return size, dict(note["counts"])
-        except (sqlite3.Error, OSError, TypeError, KeyError, ValueError):
+            note = self._newest()
+            if self._fits(note):
+                self._start(Slots(self._fd, os.fstat(self._fd).st_size, note["directory"]))
+                if note["clean"] and not self.frozen:  # it is not, from now on
+                    self._write_note({**note, "clean": False})
+                    os.fsync(self._fd)
+                return int(note["size"]), dict(note["counts"])
+        except (OSError, TypeError, KeyError, ValueError, struct.error):
             pass
         if self.frozen:
             self.close()
@@ -209,64 +293,104 @@ class Places:
             self._remove()
         return 0, {}
 
-    def _forget_from(self, size: int) -> None:
-        """Places beyond what is known to be complete are read again: their lines may have been lost since."""
-        assert self._disk is not None
-        with self._disk:
-            for table in ("owned", "named"):
-                self._disk.execute(f"DELETE FROM {table} WHERE at >= ?", (size,))
+    def _newest(self) -> dict[str, Any]:
+        """The newest note that is whole. Raises ValueError where there is none."""
+        head = os.pread(self._fd, _HEAD, 0)
+        if int.from_bytes(head[:8], "little") != _MARK:
+            raise ValueError("not of this make")
+        for number, offset, length, digest in sorted(
+            (_NOTE.unpack_from(head, at) for at in _NOTES), reverse=True
+        ):
+            data = os.pread(self._fd, length, offset)
+            if number and _sum(number, data) == digest:
+                self._number = number
+                found = orjson.loads(data)
+                return {**found, "ahead": int.from_bytes(head[_AHEAD : _AHEAD + 8], "little")}
+        raise ValueError("no whole note")
 
-    def _fits(self, size: int, changed: int, edge: str) -> bool:
-        """Whether the ledger is the one that was indexed, or that one and more lines."""
-        now = self._ledger.stat()
-        if now.st_size < size or (now.st_size == size and now.st_mtime_ns != changed):
+    def _fits(self, note: Mapping[str, Any]) -> bool:
+        """Whether the ledger is the one that was indexed, or that one and more lines; and the file whole. (A machine
+        that fails may lose lines of the one and pages of the other.)"""
+        size, now = note["size"], self._ledger.stat()
+        if now.st_size < max(size, note["ahead"]) or (
+            now.st_size == size and now.st_mtime_ns != note["changed"]
+        ):
+            return False
+        if not note["clean"] and (not note["boot"] or note["boot"] != _boot()):
+            return False
+        end = os.fstat(self._fd).st_size
+        if not note["directory"] or any(at + 16 * of > end for at, of in note["directory"]):
             return False
         with self._ledger.open("rb") as file:
             file.seek(max(size - EDGE, 0))
-            return file.read(min(size, EDGE)).hex() == edge
+            return bool(file.read(min(size, EDGE)).hex() == note["edge"])
 
     def _create(self) -> None:
         self._remove()
-        self._disk = self._open()
-        self._disk.executescript(_TABLES)
-
-    def _open(self) -> sqlite3.Connection:
-        if self.frozen:
-            uri = f"{self._path.absolute().as_uri()}?immutable=1"
-            return sqlite3.connect(uri, uri=True, check_same_thread=False)
-        disk = sqlite3.connect(self._path, check_same_thread=False)
-        # It may be lost with the machine (then it does not fit the ledger), and is whole after a `kill -9`.
-        disk.execute("PRAGMA journal_mode = WAL")
-        disk.execute("PRAGMA synchronous = OFF")
-        return disk
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        head = _MARK.to_bytes(8, "little")
+        write_at(self._fd, head + bytes(_HEAD - len(head)), 0)
+        self._slots = Slots(self._fd, _HEAD, [(0, 0)] * self._parts)
 
     def _remove(self) -> None:
-        if self._disk is not None:
-            self._disk.close()
-            self._disk = None
-        for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                self._path.with_name(self._path.name + suffix).unlink()
+        self.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def close(self) -> None:
-        if self._disk is not None:
-            self._disk.close()
-            self._disk = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._slots is not None:
+            self._slots.fd = -1
 
 
-def _storable(owner: str) -> str:
-    """An owner as the file can hold it: lone surrogates, which ids of a world of one's own may have, replaced. (Who
-    looks a place up sees in the ledger whose it is.)"""
-    return owner if owner.isascii() else clean_text(owner)
+# -- keys ----------------------------------------------------------------------------------------------
+def of_draw(scope: str, request_hash: str, i: int) -> int:
+    """The key of a draw."""
+    return (_digest(scope) ^ _of_hash(request_hash)) + i * _APART & _WORD or 1
 
 
-def _number(name: str) -> int:
-    """Of a name, which is a content hash, its first 60 bits."""
+def of_name(name: str) -> int:
+    """The key of a request, or of a part: both are named by what they hold."""
+    return _of_hash(name) or 1
+
+
+def of_step(episode: str, life: int, attempt: int, step: int) -> int:
+    """The key of an observation; with a step of -1, of how many steps the attempt has. Raises ValueError for what is
+    no number of a life, an attempt or a step."""
+    if not (0 <= life < _MOST and 0 <= attempt < _MOST and -1 <= step < _MOST):
+        raise ValueError(f"no step of an episode: {life}, {attempt}, {step}")
+    return _digest("observed " + episode) + ((life << 20 | attempt) << 21 | step + 2) * _APART & _WORD or 1
+
+
+def of_lives(episode: str) -> int:
+    """The key of how many lives of an episode have observations."""
+    return _digest("observed " + episode) or 1
+
+
+def _of_hash(name: str) -> int:
     try:
-        return int(name[:15], 16)
-    except ValueError:  # no name of ours: a damaged line's
-        return 0
+        return int(name[:16], 16)
+    except ValueError:  # no hash of ours
+        return _digest(name)
 
 
-def _text(key: Key) -> str:
-    return orjson.dumps(key).decode()
+@lru_cache(maxsize=4096)
+def _digest(text: str) -> int:
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
+
+
+def _sum(number: int, data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16, salt=number.to_bytes(8, "little")).digest()
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    """What tells one start of the machine from another; "" where it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -5,10 +5,61 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.analysis.money import Chains, Pooled, right_answers
+
+MOST_ERRORS = 1000
+"""Texts of errors of one cell that are told apart."""
+Z = 1.959964
+"""Standard deviations of a 95 % interval."""
+
+
+@dataclass(slots=True)
+class Values:
+    """Numbers, summed up: how many, their mean and spread, and where they lie."""
+
+    n: int = 0
+    mean: float = 0.0
+    spread: float = 0.0
+    """Sum of squared deviations from the mean (Welford's recurrence)."""
+    total: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    ones: int = 0
+    shares: bool = True
+    """Whether all are 0 or 1."""
+
+    def add(self, value: float, times: int = 1) -> None:
+        if not times:
+            return
+        self.n += times
+        away = value - self.mean
+        self.mean += away * times / self.n
+        self.spread += times * away * (value - self.mean)
+        self.total += value * times
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        if value == 1.0:
+            self.ones += times
+        elif value:
+            self.shares = False
+
+    def interval(self) -> dict[str, float]:
+        """Mean and its 95 % interval: Wilson's for shares of 0/1 values, else normal, both within [0, 1] where all
+        values are. Raises ZeroDivisionError without a value."""
+        n = self.n
+        mean = self.ones / n if self.shares else self.total / n
+        if self.shares:
+            centre = (mean + Z * Z / (2 * n)) / (1 + Z * Z / n)
+            half = Z / (1 + Z * Z / n) * math.sqrt(mean * (1 - mean) / n + Z * Z / (4 * n * n))
+            low, high = max(0.0, centre - half), min(1.0, centre + half)
+        else:
+            half = Z * math.sqrt(max(self.spread, 0.0) / max(n - 1, 1) / n)
+            low, high = mean - half, mean + half
+            if self.low >= 0 and self.high <= 1:
+                low, high = max(0.0, low), min(1.0, high)
+        return {"mean": round(mean, 6), "low": round(low, 6), "high": round(high, 6)}
 
 
 @dataclass
@@ -19,7 +70,7 @@ class CellSums:
     n: int = 0
     first: float = math.inf
     """The first place that one of them has in plan order."""
-    scores: dict[str, list[float]] = field(default_factory=dict)
+    scores: dict[str, Values] = field(default_factory=dict)
     statuses: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     usage: Counter[str] = field(default_factory=Counter)
@@ -36,6 +87,8 @@ class CellSums:
             self.flags.update(row["flags"])
         if row["error"] is not None:
             self.errors[f"{row['error']['type']}: {row['error']['message']}"[:300]] += 1
+            if len(self.errors) > 2 * MOST_ERRORS:  # those that came once, each with a text of its own
+                self.errors = Counter(dict(self.errors.most_common(MOST_ERRORS)))
         for name, count in row["usage"].items():
             self.usage[name] += count
         if row["cost_usd"] is None:
@@ -48,17 +101,22 @@ class CellSums:
         self.steps += row["n_steps"]
         self.seconds += row["seconds"]
         for name, value in row["scores"].items():
-            self.scores.setdefault(name, []).append(value)
+            values = self.scores.get(name)
+            if values is None:
+                values = self.scores[name] = Values()
+            values.add(value)
 
     def as_dict(self) -> dict[str, Any]:
         n = max(self.n, 1)
-        right = right_answers(self.scores)
+        right = right_answers({name: values.total for name, values in self.scores.items()})
+        scores = {}
+        for name, values in self.scores.items():
+            whole = replace(values)
+            whole.add(0.0, self.n - values.n)
+            scores[name] = whole.interval()
         return {
             "n": self.n,
-            "scores": {
-                name: interval(values + [0.0] * (self.n - len(values)))
-                for name, values in self.scores.items()
-            },
+            "scores": scores,
             "statuses": dict(self.statuses),
             "steps": round(self.steps / n, 2),
             "calls": self.usage["calls"],
@@ -111,20 +169,9 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return summing.as_dict()
 
 
-def interval(values: list[float]) -> dict[str, float]:
-    """Mean and its 95 % interval: Wilson's for shares of 0/1 values, else normal, both within [0, 1] where
-    all values are."""
-    n = len(values)
-    mean = sum(values) / n
-    z = 1.959964
-    if all(value in (0.0, 1.0) for value in values):
-        centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-        low, high = max(0.0, centre - half), min(1.0, centre + half)
-    else:
-        spread = sum((value - mean) ** 2 for value in values) / max(n - 1, 1)
-        half = z * math.sqrt(spread / n)
-        low, high = mean - half, mean + half
-        if all(0 <= value <= 1 for value in values):
-            low, high = max(0.0, low), min(1.0, high)
-    return {"mean": round(mean, 6), "low": round(low, 6), "high": round(high, 6)}
+def interval(values: Iterable[float]) -> dict[str, float]:
+    """Mean and its 95 % interval (see `Values.interval`)."""
+    sums = Values()
+    for value in values:
+        sums.add(value)
+    return sums.interval()

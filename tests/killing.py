@@ -71,7 +71,7 @@ def server(log: Path, delay: float = 0.02):
         process.wait()
 
 
-SMALL_INDEX = "from runner import places as p; p.SMALL, p.STEP, p.KEPT, p.EVERY = 40, 15, 10, 0.0"
+SMALL_INDEX = "from runner import places as p; p.SMALL, p.PARTS, p.STEP, p.KEPT, p.EVERY = 40, 2, 8, 10, 0.0"
 """What makes a command keep the index of its ledger in a file, however small the run."""
 
 

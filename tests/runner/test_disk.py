@@ -6,12 +6,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
-import functools
 import gc
 import os
 import random
 import resource
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +21,7 @@ import anyio
 import pytest
 
 from runner import library, places
+from runner.compact import Numbers
 from runner.errors import RunError
 from runner.job import Job
 from runner.jsonl import rows
@@ -47,7 +46,7 @@ class Disk:
         self.fails_at: int | None = None
         self.only = ""
         """Where set: only files of this name fail."""
-        for name in ("write", "fsync", "ftruncate"):
+        for name in ("write", "pwrite", "fsync", "ftruncate"):
             monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
         real = Path.open
 
@@ -57,26 +56,6 @@ class Disk:
             return real(path, mode, *args, **how)
 
         monkeypatch.setattr(Path, "open", opened)
-        touch = self.touch
-
-        class Counting(sqlite3.Connection):
-            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-                self.change(sql)
-                return super().execute(sql, *values)
-
-            def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
-                self.change(sql)
-                return super().executemany(sql, *values)
-
-            def change(self, sql: str) -> None:
-                if sql.startswith(("INSERT", "DELETE")):
-                    try:
-                        touch("ledger.index")
-                    except OSError as error:
-                        raise sqlite3.OperationalError("No space left on device") from error
-
-        connect = functools.partial(sqlite3.connect, factory=Counting)
-        monkeypatch.setattr(sqlite3, "connect", connect)
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def counted(fd: int, *args: Any) -> Any:
@@ -196,7 +175,7 @@ def test_a_disk_that_is_full_at_any_operation_ends_the_run_and_a_resume_ends_it_
     tmp_path: Path, disk: Disk, only: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if only in ("", "ledger.index"):
-        for name, value in {"SMALL": 10, "KEPT": 2, "STEP": 5, "EVERY": 0.0}.items():
+        for name, value in {"SMALL": 10, "KEPT": 2, "PARTS": 2, "STEP": 5, "EVERY": 0.0}.items():
             monkeypatch.setattr(places, name, value)
     whole = [timeless(row) for row in asyncio.run(Trial().run(tmp_path / "whole")).trajectories]
     assert len(whole) == 6 and {row["status"] for row in whole} == {"finished"}
@@ -268,7 +247,7 @@ def test_a_folder_that_is_replaced_by_another_leaves_that_alone(tmp_path: Path) 
     folder.update(job={})
     folder.path.rename(tmp_path / "moved")
     folder.path.mkdir()
-    for attempt in (lambda: folder.update(status="finished"), lambda: folder.compact({})):
+    for attempt in (lambda: folder.update(status="finished"), lambda: folder.compact(Numbers())):
         with pytest.raises(RunError, match="moved or removed while the run went on"):
             attempt()
     folder.close()

@@ -28,7 +28,7 @@ TMP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], dead
 def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything holds for a small run and for one whose index is in a file."""
     if request.param == "on disk":
-        for name, value in {"SMALL": 1, "KEPT": 50, "STEP": 1, "EVERY": 0.0}.items():
+        for name, value in {"SMALL": 1, "KEPT": 50, "PARTS": 2, "STEP": 1, "EVERY": 0.0}.items():
             monkeypatch.setattr(places, name, value)
 
 
