@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -98,3 +100,36 @@ class Hungry(World):
 
 
 KEPT: list[bytearray] = []
+
+
+class Many(World):
+    """As many one-call tasks as are wanted; `busy` milliseconds of computing for each."""
+
+    name = "many"
+    count: int = 100
+    busy: float = 0.0
+
+    def tasks(self) -> Any:
+        for k in range(self.count):
+            yield Task(id=f"t{k}", input=f"What follows the number {k}?", target=str(k + 1))
+
+    def score(self, task: Task, answer: str | None) -> dict[str, float]:
+        until = perf_counter() + self.busy / 1000
+        while perf_counter() < until:
+            pass
+        return {"em": float(answer is not None)}
+
+
+class Deadly(World):
+    """No process survives to open it."""
+
+    name = "deadly"
+
+    def tasks(self) -> Any:
+        yield Task(id="t", input="Say yes.", target="yes")
+
+    async def open(self, cache: Path) -> None:
+        os._exit(3)
+
+    def score(self, task: Task, answer: str | None) -> dict[str, float]:
+        return {"em": 0.0}

@@ -230,11 +230,14 @@ def simulate(
 
 
 def full() -> dict[str, Any]:
-    """For `tests.full`: 100 workers with 10,000 episodes each before 60,000 requests a minute, without losses and with
-    one every twenty seconds."""
+    """For `tests.full`: 100 workers with 10,000 episodes each before 60,000 requests a minute, one of them lost every
+    twenty seconds; and a tenth of that without a loss."""
     found = {}
-    for name, lose_every in (("none lost", None), ("one lost every 20 s", 20.0)):
-        found[name] = simulate(100, 10_000, 60_000, 100, lose_every=lose_every)
+    for name, episodes, per_minute, lose_every in (
+        ("none lost", 1_000, 20_000, None),
+        ("one lost every 20 s", 10_000, 60_000, 20.0),
+    ):
+        found[name] = simulate(100, episodes, per_minute, 100, lose_every=lose_every)
         sys.stdout.buffer.write(orjson.dumps(found[name]) + b"\n")
         sys.stdout.flush()
     return found

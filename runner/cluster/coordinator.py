@@ -27,6 +27,7 @@ from runner.cluster.leases import Leases, owed
 from runner.cluster.link import Message, SocketLink
 from runner.cluster.permits import Desk
 from runner.cluster.sharing import check
+from runner.cluster.standing import Standing
 from runner.errors import BudgetSpent, RunError
 from runner.execution import Execution
 from runner.job import Cell, Job, Planned
@@ -69,10 +70,7 @@ class Coordinator(Execution):
         self._episodes_read = 0
         self._requests: asyncio.Queue[tuple[Worker, int]] = asyncio.Queue()
         self._failure: Exception | None = None
-        self._ended: dict[int, dict[str, Any]] = {}
-        """By shard: the last that was heard of its workers so far."""
-        self._skipped = 0
-        """Episodes left out by workers that are no more, and here."""
+        self._standing = Standing(self.crew)
         self._deaths: dict[int, tuple[int, tuple[int, int]]] = {}
         self._address = ("", 0)
 
@@ -144,8 +142,9 @@ class Coordinator(Execution):
             merged = await to_thread.run_sync(merge.merge, self.folder.path)
         finally:
             self.folder.trajectories = Appender(self.folder.trajectories.path)
-        self.ledger.own += merged
+        self.ledger.own += merged.account
         self.ledger.shards, self.ledger.lost = {}, 0
+        self.counts.done, self.counts.errors = merged.rows, merged.errors
 
     def interrupt(self) -> None:
         """See `Execution.interrupt`."""
@@ -202,8 +201,7 @@ class Coordinator(Execution):
         """A worker is no more. What it had goes to the next one of its shard."""
         flying = self._calls.lost(worker.key)
         self._leases.lost(worker.shard)
-        self._ended[worker.shard] = {**worker.state, "in_flight": 0, "longest": [], "retrying": []}
-        self._skipped += worker.state.get("skipped", 0)
+        self._standing.left(worker)
         if not worker.over:
             who = f"worker {worker.shard} (process {worker.pid or '?'})"
             self.folder.log(f"{who} ended: {how}; {flying} calls in flight")
@@ -234,27 +232,11 @@ class Coordinator(Execution):
                     worker.given_up.set()
 
     def _refresh(self) -> None:
-        states = {**self._ended, **{shard: w.state for shard, w in self.crew.items() if w.state}}
-        self.counts.done = sum(state.get("rows", 0) for state in states.values())
-        self.counts.errors = sum(state.get("errors", 0) for state in states.values())
-        skipped = sum(worker.state.get("skipped", 0) for worker in self.crew.values())
-        self.counts.skipped = self._skipped + skipped
-        self.scheduler.in_flight = sum(state.get("in_flight", 0) for state in states.values())
-        self.pace.together([tuple(state["pace"]) for state in states.values() if "pace" in state])
-        for name, passage in self.passages.items():
-            passage.under_way.clear()
-            passage.retrying.clear()
-            for shard, state in states.items():
-                for k, (model, scope, endpoint, seconds) in enumerate(state.get("longest", ())):
-                    if model == name:
-                        passage.under_way[shard * 1000 + k] = (
-                            scope,
-                            endpoint,
-                            passage.queue.clock() - seconds,
-                        )
-                for k, (model, why) in enumerate(state.get("retrying", ())):
-                    if model == name:
-                        passage.retrying[shard * 1000 + k] = why
+        standing = self._standing
+        standing.count(self.counts)
+        standing.show(self.passages)
+        self.scheduler.in_flight = standing.in_flight
+        self.pace.together(standing.pace)
 
     # -- what is owed ----------------------------------------------------------------------------------
     def _read(self) -> Iterator[tuple[Planned, bool]]:
@@ -265,7 +247,7 @@ class Coordinator(Execution):
                 self.counts.already += 1
                 yield planned, False
             elif planned.cell in self.stopped:
-                self._skipped += 1
+                self._standing.skipped += 1
                 yield planned, False
             else:
                 yield planned, True

@@ -56,10 +56,10 @@ async def end_of(worker: Worker, engine: Engine, lost_after: float) -> str:
 
     async def is_given_up() -> None:
         await worker.given_up.wait()
+        found.append(f"nothing was heard of it for {lost_after:g} s")
         handle.kill()
         if engine.sees_the_end:
             await handle.wait()
-        found.append(f"nothing was heard of it for {lost_after:g} s")
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, BinaryIO
@@ -23,6 +24,8 @@ from runner.jsonl import dumps, mend_tail, write_atomically
 from runner.ledger import Ledger
 from runner.outputs import INTENT, MERGED, SHARDS
 
+ERROR = b'"status":"error"'
+"""In the line of an episode that ended in an error. (In a text its quotes would have backslashes before them.)"""
 WAIT = 40.0
 """Seconds for workers of a command that died to see that and let go of their shards."""
 
@@ -32,12 +35,21 @@ def shard_path(run: Path, shard: int) -> Path:
     return run / SHARDS / f"{shard:04}"
 
 
-def merge(run: Path, wait: float = WAIT) -> Account:
-    """Append all shards to the run's files; what was paid and tried in them. The caller holds the run's lock and has
+@dataclass
+class Merged:
+    """What the shards had: what was paid and tried, rows, and those of them that ended in an error."""
+
+    account: Account = field(default_factory=Account)
+    rows: int = 0
+    errors: int = 0
+
+
+def merge(run: Path, wait: float = WAIT) -> Merged:
+    """Append all shards to the run's files, and tell what they had. The caller holds the run's lock and has
     neither file open for writing. Raises RunError where a worker still holds a shard, or a disk is full."""
     shards, aside, intent = run / SHARDS, run / MERGED, run / INTENT
     ledger, trajectories = run / "ledger.jsonl", run / "trajectories.jsonl"
-    found = Account()
+    found = Merged()
     if shards.exists():
         folders = sorted(path for path in shards.iterdir() if path.is_dir())
         with _held(folders, wait):
@@ -55,12 +67,12 @@ def merge(run: Path, wait: float = WAIT) -> Account:
                     for folder in folders:
                         mend_tail(folder / ledger.name)
                         sums, first = _append_ledger(folder / ledger.name, into, first)
-                        found += sums
+                        found.account += sums
                     _sync(into)
                 with trajectories.open("ab") as into:
                     for folder in folders:
                         mend_tail(folder / trajectories.name)
-                        _append(folder / trajectories.name, into)
+                        _append_rows(folder / trajectories.name, into, found)
                     _sync(into)
                 for folder in folders:
                     _append_log(folder / "run.log", run / "run.log")
@@ -127,9 +139,13 @@ def _append_ledger(path: Path, into: BinaryIO, first: int) -> tuple[Account, int
     return lines.end(), last
 
 
-def _append(path: Path, into: BinaryIO) -> None:
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        shutil.copyfileobj(file, into, 1 << 20)
+def _append_rows(path: Path, into: BinaryIO, found: Merged) -> None:
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                into.write(line)
+                found.rows += 1
+                found.errors += ERROR in line
 
 
 def _append_log(path: Path, log: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Ray:
         return "0.0.0.0", ray.util.get_node_ip_address()
 
     def _connect(self) -> None:
-        ray.init(address=self._address, log_to_driver=False, logging_level="warning")
+        ray.init(address=self._address, log_to_driver=False, logging_level=logging.WARNING)
 
     async def start(self, address: tuple[str, int], shard: int, token: str, folder: Path) -> RayHandle:
         return RayHandle(self._task.remote(*address, shard, token))

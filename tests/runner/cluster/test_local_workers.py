@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from runner import library
-from runner.errors import JobError
+from runner.cluster import coordinator
+from runner.cluster.beat import Lease
+from runner.errors import JobError, RunError
+from runner.faults import Limited
 from runner.job import Job
 from runner.jsonl import rows
 from runner.methods.standard import Standard
@@ -102,8 +105,10 @@ async def test_a_budget_holds_for_all_workers(tmp_path: Path) -> None:
         run = await library.run(
             job(url, TASKS, 2, limits={"max_calls": 40}), outputs=tmp_path, progress=False
         )
-        assert run.status == "budget" and run.manifest["totals"]["calls"] == 40
-        assert killing.lines(tmp_path / "log") == 40
+        calls = run.manifest["totals"]["calls"]
+        assert run.status == "budget"
+        assert 40 - 8 <= calls <= 40, "those that were let through at the end are not made any more"
+        assert killing.lines(tmp_path / "log") == calls
         assert run.manifest["totals"]["errors"] == 0
 
 
@@ -135,7 +140,42 @@ async def test_a_worker_that_takes_too_much_memory_is_replaced(tmp_path: Path) -
     assert "MB of memory, over its 350" in (run.path / "run.log").read_text()
 
 
+async def test_a_worker_that_is_not_heard_of_is_ended_and_replaced(
+    tmp_path: Path, alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_alone, requests = alone
+    monkeypatch.setattr(coordinator, "LEASE", Lease(every=0.2, lasts=20.0, lost=2.0))
+    with killing.server(tmp_path / "log") as url:
+        stopped = lambda c: os.kill(c.crew[0].pid, signal.SIGSTOP)  # noqa: E731
+        run = await run_and(tmp_path, job(url, TASKS, 2), tmp_path / "log", requests // 3, stopped)
+    assert run.status == "finished" and told(run) == rows_alone
+    assert "nothing was heard of it for 2 s" in (run.path / "run.log").read_text()
+    assert unexplained(tmp_path / "log", run) == []
+
+
+async def test_workers_that_only_die_end_the_run(tmp_path: Path) -> None:
+    what = job("http://127.0.0.1:9/v1", 4, 1, engine="local")
+    what |= {"workers": 2, "envs": {"deadly": {"world": "tests.cluster:Deadly"}}, "methods": {"standard": {}}}
+    with pytest.raises(RunError, match=r"ended 3 times without anything done \(exit code 3"):
+        await library.run(what, outputs=tmp_path, progress=False)
+    (path,) = tmp_path.iterdir()
+    assert library.load(path).status == "failed" and not (path / "shards").exists()
+
+
 async def test_what_other_processes_cannot_make_is_said(tmp_path: Path) -> None:
     given = Job.of(Echo(), Standard(), scripted(lambda call: "Answer: x"), workers=2)
     with pytest.raises(JobError, match="scripted by a function of this process"):
         await library.run(given, outputs=tmp_path, progress=False)
+
+
+async def test_a_limit_holds_over_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.models.line.limits_of", lambda model: {("requests", 2.0): 40.0})
+    limited = Limited(requests=40, window=2.0)
+    async with FakeOpenAI(limited) as server:
+        what = job(server.url, 1, 3, methods={"standard": {}}, model={"in_flight": 60})
+        what |= {"envs": {"many": {"world": "tests.cluster:Many", "count": 100}}, "limit": 100}
+        what["limits"]["max_episodes"] = 120
+        run = await library.run(what, outputs=tmp_path, progress=False)
+    assert run.status == "finished" and run.manifest["totals"]["done"] == 100
+    assert limited.answered == 100
+    assert limited.refused <= 10, "each by itself would meet two refusals for an answer"

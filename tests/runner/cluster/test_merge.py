@@ -54,7 +54,9 @@ def a_run(path: Path) -> Path:
         with (folder / "ledger.jsonl").open("ab") as file:
             file.write(b'{"kind":"draw","sco')
         theirs = Appender(folder / "trajectories.jsonl")
-        theirs.append({"id": "a" if shard == 0 else "c", "index": 5 - shard, "status": "finished"})
+        theirs.append(
+            {"id": "a" if shard == 0 else "c", "index": 5 - shard, "status": "error" if shard else "finished"}
+        )
         theirs.close()
     return path
 
@@ -77,8 +79,10 @@ def test_a_merged_ledger_has_all_draws_and_sums_of_the_shards(tmp_path: Path) ->
     assert (ledger.replies, ledger.paid.calls, ledger.paid_usd) == (7, 7, 3.5)
     assert (ledger.attempts_failed, ledger.cut_off, ledger.possibly_billed) == (2, 2, 4)
     ledger.close()
-    assert (found.replies, found.paid.prompt, found.paid_usd) == (4, 40, 2.0)
-    assert (found.attempts_failed, found.cut_off, found.possibly_billed) == (2, 2, 4)
+    sums = found.account
+    assert (sums.replies, sums.paid.prompt, sums.paid_usd) == (4, 40, 2.0)
+    assert (sums.attempts_failed, sums.cut_off, sums.possibly_billed) == (2, 2, 4)
+    assert (found.rows, found.errors) == (2, 1)
     names = [row["id"] for row in rows(path / "ledger.jsonl") if row["kind"] == "reply"]
     assert names == [f"r{k}" for k in range(1, 8)]
     draws = [row["reply"] for row in rows(path / "ledger.jsonl") if row["kind"] == "draw"]
@@ -107,7 +111,7 @@ def test_a_merge_that_dies_at_any_step_is_made_again_once(
         patch.setattr(owner, name, counted)
 
     with monkeypatch.context() as patch:
-        for name in ("_append_ledger", "_append", "_sync", "write_atomically"):
+        for name in ("_append_ledger", "_append_rows", "_sync", "write_atomically"):
             dying(merge, name)
         dying(merge.shutil, "rmtree")
         dying(Path, "unlink")
