@@ -1,12 +1,13 @@
 """Worlds: what tasks are acted in and how they are scored, one file each. Nothing here imports `runner`."""
 
-from envs.base import DataError, Exemplar, Observation, Outcome, Session, Task, World, WorldError
+from envs.base import DataError, Exemplar, Lost, Observation, Outcome, Session, Task, World, WorldError
 
 WORLDS = {
     "hotpotqa": "envs.hotpotqa:HotpotQA",
     "fever": "envs.fever:Fever",
     "qa": "envs.qa:QA",
     "recording": "envs.recording:Recording",
+    "gym": "envs.gym:Gym",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add
 theirs by an entry point in the group `overnight.envs`."""
@@ -15,6 +16,7 @@ __all__ = [
     "WORLDS",
     "DataError",
     "Exemplar",
+    "Lost",
     "Observation",
     "Outcome",
     "Session",

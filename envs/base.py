@@ -29,6 +29,10 @@ class DataError(WorldError):
     """A data file is missing, empty or malformed; raised before any episode begins."""
 
 
+class Lost(WorldError):
+    """A session's engine was lost and cannot be brought back as it was: the episode begins anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One row of a data set.
@@ -126,6 +130,14 @@ class World(BaseModel):
     steps: ClassVar[int] = 7
     """The default step limit of acting methods (7 for HotpotQA, 5 for FEVER: ReAct paper, section 3.2)."""
 
+    sparse: ClassVar[bool] = False
+    """Whether episodes are written as one line a turn, an action or a thought (ReAct paper, section 4), and not as
+    `Thought 1: ... Action 1: ...`. Such a world gives `shots`, and may change `cue`, `turn`, `thought`."""
+    cue: ClassVar[str] = "\n>"
+    """What asks for the next line, in worlds with sparse thoughts."""
+    nod: ClassVar[str] = "OK."
+    """The observation that a thought gets."""
+
     paths: ClassVar[tuple[str, ...]] = ()
     """Text settings that may hold a path: found beside the job file, too, as `Path` settings are."""
     manners: ClassVar[tuple[str, ...]] = ("prompts", "prompt_keys")
@@ -179,6 +191,36 @@ class World(BaseModel):
     def exemplars(self) -> Sequence[Exemplar]:
         """Worked examples in prompt order; may be empty."""
         return ()
+
+    # -- sparse thoughts -------------------------------------------------------------------------------
+    @property
+    def material(self) -> str:
+        """All texts that `shots` are made of: a change of them is one of the episodes' prompts."""
+        return ""
+
+    def shots(self, style: str, task: Task) -> str:
+        """All that stands before a task's first observation, in a style: `act` (no thoughts), `react`, `react_im`.
+        Tasks of one kind share it. Raises DataError for a style that there is not."""
+        raise DataError(f"world {self.name!r} has no examples with sparse thoughts")
+
+    def begin(self, seen: str) -> str:
+        """The first observation, as it stands in the prompt."""
+        return seen
+
+    def turn(self, line: str, observation: str) -> str:
+        """How a line and what it led to are written down, the next cue included."""
+        return f" {line}\n{observation}{self.cue}"
+
+    def thought(self, line: str) -> str | None:
+        """The thought that a line is (`think: ...`, `think[...]`); None for an action."""
+        for opens, closes in (("think:", ""), ("think[", "]")):
+            if line.startswith(opens):
+                return line[len(opens) :].removesuffix(closes).strip()
+        return None
+
+    def window(self, prompt: str) -> str | None:
+        """What of a prompt that has grown is sent; None for all of it."""
+        return None
 
     # -- answers ---------------------------------------------------------------------------------------
     def extract(self, task: Task, text: str) -> str | None:

@@ -18,11 +18,10 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from envs.base import DataError, Exemplar, Replay, Task, World, WorldError
 from envs.data import find
-from envs.mediawiki import WIKIPEDIA, MediaWikiSource
 from envs.scoring import exact_match, f1, lenient_match, normalize_answer
 from envs.snapshot import SnapshotSource, embedded
 from envs.tables import Row, read_rows
-from envs.wikipedia import Compat, Source, WikiSession
+from envs.wikipedia import WIKIPEDIA, Compat, Source, WikiSession
 
 ENCYCLOPEDIA = Path(str(resources.files("envs") / "encyclopedia"))
 
@@ -137,6 +136,8 @@ class WikiWorld(World):
         if self.source == "encyclopedia":
             return embedded()
         if self.source == "wikipedia":
+            from envs.mediawiki import MediaWikiSource  # httpx takes 0.1 s of CPU
+
             return MediaWikiSource(self.api, contact=self.contact, pace=self.pace)
         try:
             return SnapshotSource(located(self.source))

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import httpx
@@ -30,9 +30,7 @@ import orjson
 from aiolimiter import AsyncLimiter
 
 from envs.base import WorldError
-from envs.wikipedia import SHOWN, Page, clean, fold
-
-WIKIPEDIA: Final = "https://en.wikipedia.org/w/api.php"
+from envs.wikipedia import SHOWN, WIKIPEDIA, Page, clean, fold
 
 _TRIES = 5
 _FIRST_WAIT = 1.0  # seconds; doubles from try to try where the server names no time

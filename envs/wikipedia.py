@@ -7,10 +7,12 @@ has the name; a lookup shows the next sentence of that page which holds the keyw
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -18,6 +20,7 @@ from envs.base import Observation, Session
 
 Compat: TypeAlias = Literal["default", "reference"]
 
+WIKIPEDIA = "https://en.wikipedia.org/w/api.php"
 SHOWN = 5
 """How many sentences, and how many similar titles, an observation shows (ReAct's `wikienv.py`)."""
 
@@ -25,7 +28,7 @@ NOTHING_MORE = "No more results."
 NO_PAGE = "No page is open. Search for an entity first."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """One page. `paragraphs` hold its text; `sentences` its own sentence boundaries where the source knows
     them (then the default mode splits nothing); `options` the titles that a disambiguation page offers."""
@@ -34,6 +37,16 @@ class Page:
     paragraphs: tuple[str, ...]
     sentences: tuple[str, ...] | None = None
     options: tuple[str, ...] = ()
+
+    @cached_property
+    def packed(self) -> str:
+        """All of it as one text, made once: a session's state holds it at each step."""
+        return json.dumps([self.title, self.paragraphs, self.sentences, self.options], ensure_ascii=False)
+
+    @classmethod
+    def unpacked(cls, text: str) -> Page:
+        title, paragraphs, sentences, options = json.loads(text)
+        return cls(title, tuple(paragraphs), None if sentences is None else tuple(sentences), tuple(options))
 
 
 class Source(Protocol):
@@ -308,7 +321,7 @@ class WikiSession(Session):
     def snapshot(self) -> dict[str, Any]:
         """All that the next step depends on, the open page's text included: no source is asked again."""
         return {
-            "page": asdict(self.page) if self.page else None,
+            "page": self.page.packed if self.page else None,
             "keyword": self._keyword,
             "position": self._position,
             "answer": self.answer,
@@ -319,15 +332,7 @@ class WikiSession(Session):
     def restore(self, state: Any) -> None:
         """Continue from what `snapshot` gave, also after it went through JSON (lists for tuples)."""
         self._forget()
-        if page := state["page"]:
-            sentences = page["sentences"]
-            self._open(
-                Page(
-                    page["title"],
-                    tuple(page["paragraphs"]),
-                    None if sentences is None else tuple(sentences),
-                    tuple(page["options"]),
-                )
-            )
+        if state["page"]:
+            self._open(Page.unpacked(state["page"]))
         self._keyword, self._position = state["keyword"], state["position"]
         self.answer, self._done, self._text = state["answer"], state["done"], state["text"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from runner.terminal import leave, open_standard_files, say, settle
+
 INTERRUPTED = 130
 CELLS_STOPPED = 4
 SOME_ERRORS = 1
@@ -34,18 +36,20 @@ def _said(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except OvernightError as error:
-            click.echo(f"overnight: {error}", err=True)
+            say(f"overnight: {error}", err=True)
             sys.exit(error.exit_code)
         except WorldError as error:
-            click.echo(f"overnight: {error}", err=True)
+            say(f"overnight: {error}", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             raise  # click ends quietly
         except OSError as error:  # the standard output's disk is full, say; a run is whole in its folder
-            click.echo(f"overnight: {error}", err=True)
+            say(f"overnight: {error}", err=True)
             sys.exit(1)
+        finally:
+            settle()
 
     return wrapped
 
@@ -63,6 +67,7 @@ def main() -> None:
     Begin with `overnight run jobs/quickstart.toml`. Nothing that was answered is ever asked for again:
     `overnight resume` goes on with any run, however it ended.
     """
+    open_standard_files()
 
 
 @main.command()
@@ -387,21 +392,6 @@ def new(what: str, name: str) -> None:
         click.echo(line)
 
 
-def _leave(code: int) -> None:
-    """Exit, also where a thread still waits for data (standard input that nobody closes)."""
-    import os
-    import threading
-
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join(0.5)
-            if thread.is_alive():
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-    sys.exit(code)
-
-
 def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     from runner import loop
 
@@ -416,61 +406,58 @@ def _echo_json(value: Any) -> None:
 
 def _finish(run: Any) -> None:
     """The end of a run as a person reads it, and the exit code."""
+    from runner import pace
     from runner.analysis.money import told
     from runner.results import named_by, table, warnings
 
-    click.echo()
+    say()
     if run.summary["cells"]:
-        click.echo(table(run.summary))
+        say(table(run.summary))
         for line in told(run.summary["money"]):
-            click.echo(line)
-    click.echo(str(run.path))
+            say(line)
+        if took := run.manifest["totals"].get("pace"):
+            say(pace.told(took))
+    say(str(run.path))
     errors = sum(cell["statuses"].get("error", 0) for cell in run.summary["cells"])
     manifest = run.manifest
     names = named_by(run.summary)
     for cell in run.summary["cells"]:
         if set(cell["statuses"]) - {"finished"}:
             how = ", ".join(f"{count} {status}" for status, count in sorted(cell["statuses"].items()))
-            click.echo(f"  {' '.join(cell[name] for name in names)}: {how}")
+            say(f"  {' '.join(cell[name] for name in names)}: {how}")
     for line in warnings(run.summary):
-        click.echo(line, err=True)
+        say(line, err=True)
     for why in dict.fromkeys(manifest.get("stopped_cells", {}).values()):
-        click.echo(f"stopped: {why}", err=True)
+        say(f"stopped: {why}", err=True)
     totals = manifest["totals"]
     unreadable, damaged = totals["unreadable_ledger_lines"], totals["damaged_trajectory_lines"]
     if unreadable:
-        click.echo(
-            f"{unreadable} lines of ledger.jsonl cannot be read; what they held was asked for anew", err=True
-        )
+        say(f"{unreadable} lines of ledger.jsonl cannot be read; what they held was asked for anew", err=True)
     if damaged:
-        click.echo(
-            f"{damaged} lines of trajectories.jsonl could not be read; they are in damaged.jsonl", err=True
-        )
+        say(f"{damaged} lines of trajectories.jsonl could not be read; they are in damaged.jsonl", err=True)
     open_ = [batch for batch in manifest.get("batches") or [] if batch["stage"] in ("submitted", "ended")]
     for batch in open_ if run.status != "finished" else ():
         requests = f"{batch['requests']:,} requests"
-        click.echo(f"batch {batch['id']} is under way since {batch['since']}, {requests}", err=True)
+        say(f"batch {batch['id']} is under way since {batch['since']}, {requests}", err=True)
     if run.status == "waiting":
-        click.echo(f"go on when the batches have ended: overnight resume {run.path}", err=True)
+        say(f"go on when the batches have ended: overnight resume {run.path}", err=True)
         sys.exit(BATCHES_OPEN)
     if run.status == "interrupted":
-        click.echo(f"interrupted; go on with: overnight resume {run.path}", err=True)
-        _leave(INTERRUPTED)
+        say(f"interrupted; go on with: overnight resume {run.path}", err=True)
+        leave(INTERRUPTED)
     if run.status == "budget":
-        click.echo(f"{manifest['budget']}: overnight resume {run.path} --set limits.NAME=VALUE", err=True)
+        say(f"{manifest['budget']}: overnight resume {run.path} --set limits.NAME=VALUE", err=True)
         sys.exit(BUDGET_SPENT)
     if run.status == "stopped":
-        click.echo(f"when that is mended, go on with: overnight resume {run.path}", err=True)
+        say(f"when that is mended, go on with: overnight resume {run.path}", err=True)
         sys.exit(CELLS_STOPPED)
     if errors:
-        click.echo(
-            f"{errors} episodes ended in an error; overnight resume {run.path} runs them again:", err=True
-        )
+        say(f"{errors} episodes ended in an error; overnight resume {run.path} runs them again:", err=True)
         reasons: Counter[str] = Counter()
         for cell in run.summary["cells"]:
             reasons.update(cell["errors"])
         for reason, count in reasons.most_common(3):
-            click.echo(f"  {count} x {reason}", err=True)
-        click.echo(f"(each row's field `error` says its own; more in {run.path / 'run.log'})", err=True)
+            say(f"  {count} x {reason}", err=True)
+        say(f"(each row's field `error` says its own; more in {run.path / 'run.log'})", err=True)
     if errors or unreadable or damaged:
         sys.exit(SOME_ERRORS)

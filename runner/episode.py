@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from envs.base import Observation, Outcome, Session, Task, WorldError
+from envs.base import Lost, Observation, Outcome, Session, Task, WorldError
 from runner.errors import ContextOverflow, EpisodeFailed, Filtered
-from runner.ledger import Draw, Recorded
+from runner.lines import Draw, Recorded
 from runner.methods.prompts import Prompt, to_turns
 from runner.models.base import Params, Request, Usage
 from runner.models.passage import Passage
@@ -254,6 +254,12 @@ class Episode:
         """Write down a thought; the next action belongs to it."""
         self._open_step().thought = thought
 
+    def think(self, thought: str, observation: str) -> None:
+        """Write down a thought that was a turn of its own, and what it was answered with."""
+        step = self._open_step()
+        step.thought, step.observation = thought, observation
+        self._close_step()
+
     async def act(self, action: str) -> Observation:
         """Take an action; returns what the world says, from the record where it was taken before.
 
@@ -290,7 +296,10 @@ class Episode:
         if not self._live:
             session.restore(self._state) if self._state is not None else None
             self._live = True
-        observation = await session.step(action)
+        try:
+            observation = await session.step(action)
+        except Lost as error:
+            raise Restart from error
         if not isinstance(observation, Observation):
             raise WorldError(
                 f"world {self.world.name!r}: step() gave {observation!r:.60} where an envs.Observation belongs"
@@ -369,8 +378,9 @@ class Episode:
             self._step = None
 
     def status(self) -> str:
-        """`finished` with an answer; else what the method said, or how the last reply ended."""
-        if self.answered:
+        """`finished` with an answer, or where the world ended it and asks for none; else what the method said, or how
+        the last reply ended."""
+        if self.answered or (self._done and self._answer is None):
             return "finished"
         if self._status is not None:
             return self._status

@@ -21,7 +21,8 @@ from envs.base import Observation, Session, Task, World
 from runner.episode import Ended, Episode, Until
 from runner.errors import OvernightError
 from runner.job import Job, Planned
-from runner.ledger import Draw, Ledger
+from runner.ledger import Ledger
+from runner.lines import Draw
 from runner.methods.prompts import Prompt
 from runner.models.base import Request
 from runner.models.passage import Passage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,19 +22,32 @@ from runner.batch.held import Hooks, Manner
 from runner.batch.run import Batches, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost
+from runner.compact import Numbers
 from runner.episode import Ended, Episode, Restart
-from runner.errors import BudgetSpent, CellStopped, ModelError, OvernightError, RunEnds, Unsupported
+from runner.errors import (
+    BudgetSpent,
+    CellStopped,
+    ModelError,
+    OvernightError,
+    RunEnds,
+    RunError,
+    Unsupported,
+)
 from runner.job import Cell, Job, Planned
+from runner.jsonl import clean
 from runner.lag import Lag
+from runner.lastlines import LastLines
 from runner.ledger import REFUSABLE, Ledger
 from runner.methods.base import Method
 from runner.models.base import Call, Model
 from runner.models.passage import Passage
 from runner.outputs import RunFolder
+from runner.pace import Pace
 from runner.place import Place
 from runner.reuse import Earlier
 from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
+from runner.summing import Summing
 from runner.vitals import Pulse
 
 SYNC_EVERY = 1.0
@@ -82,6 +95,8 @@ class Execution:
         self.ledger = Ledger(folder.path / "ledger.jsonl")
         earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
+        self.sums = Summing() if folder.fresh else None
+        """Over the rows, where all of them are of this process; else they are summed up from the file in the end."""
         self.spent: str | None = None
         """The one line that says which budget ended the run."""
         self.batches = self._batches(batching or Manner())
@@ -92,14 +107,18 @@ class Execution:
         self.lag = Lag(folder.log)
         self.sampler: Sampling
         self._configs: Any = None
-        self._done: dict[str, tuple[str, int]] = {}
-        self.moved: dict[str, int] = {}
+        self._done: LastLines | None = None
+        """The rows that were there before; None where none of them is to be kept."""
+        self.accept_changes = True
+        """Whether an episode whose task has changed is run again; else the run ends where one is met."""
+        self.moved = Numbers()
         """New places in plan order of episodes that were done under an older, shorter plan."""
         self.notices: dict[str, None] = {}
         """Lines that a person must see while it runs: what a model refuses that the job asks for."""
         self.pulse = Pulse(self)
         self._cancel = anyio.CancelScope()
         self.scheduler = Scheduler(self._most_episodes(), self._solve)
+        self.pace = Pace(self._most_episodes())
         self.interrupted = 0
         """How many times the run was asked to stop."""
 
@@ -134,6 +153,11 @@ class Execution:
         except BudgetSpent as error:
             self._end_of_budget(error)
             raise
+
+    def hang_up(self) -> None:
+        """The terminal is gone, which may be told several times: as being interrupted once."""
+        if not self.interrupted:
+            self.interrupt()
 
     def interrupt(self) -> None:
         """Once: no new episodes, those in flight finish, but for those that wait for a batch. Again: stop now. Both
@@ -181,8 +205,8 @@ class Execution:
             self.folder.log(line)
             with suppress(OSError, ValueError):  # a closed terminal ends no run
                 sys.stderr.write(f"overnight: {line}\n")
-        with self._cancel:
-            self._done = {} if self.readback else await to_thread.run_sync(self.folder.done)
+        with closing(self.ledger), self._cancel:
+            self._done = None if self.readback else await to_thread.run_sync(self.folder.look)
             if not self.readback:
                 reuse = self.job.settings.reuse
                 self.ledger.earlier = await to_thread.run_sync(Earlier.open, reuse, self.folder.path)
@@ -200,6 +224,7 @@ class Execution:
                     beside.start_soon(self._watched, watch)
                 if self.batches is not None:
                     beside.start_soon(self.batches.leave)
+                self.pace.start()
                 try:
                     await self.scheduler.run(self._owed())
                     if not self.scheduler.draining:
@@ -218,7 +243,6 @@ class Execution:
     async def _open(self) -> AsyncIterator[Sampling]:
         """Worlds, models and the sampler, opened and in the end closed, whatever happens."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.ledger.close)
             if self.readback:
                 yield Readback(self.ledger)
                 return
@@ -246,15 +270,30 @@ class Execution:
     def _owed(self) -> Iterator[Planned]:
         """The episodes that are not done, without those of stopped cells."""
         for planned in self.job.plan():
-            config, index = self._done.get(planned.id, ("", 0))
-            if config and config == self._configs.of(planned):
+            if self._is_done(planned):
                 self.counts.already += 1
-                if index != planned.index:
-                    self.moved[planned.id] = planned.index
             elif planned.cell in self.stopped:
                 self.counts.skipped += 1
             else:
                 yield planned
+
+    def _is_done(self, planned: Planned) -> bool:
+        """Whether it ended in an earlier process as it would now. Raises RunError where its task has changed since
+        and that was not accepted."""
+        lines = self._done
+        index = None if lines is None else lines.done(planned.id)
+        if lines is None or index is None:
+            return False
+        if not lines.has_config(planned.id, self._configs.of(planned)):
+            if not self.accept_changes and (change := changed(planned, lines.row(planned.id))):
+                raise RunError(
+                    f"{self.folder.path}: {change}. Go back to what it was, or take the change on purpose with "
+                    "--accept-changes (its episodes run again, with replies from the ledger where those fit)"
+                )
+            return False
+        if index != planned.index:
+            self.moved.put(planned.id, planned.index)
+        return True
 
     def _planned(self) -> int:
         return self.job.count()
@@ -330,6 +369,9 @@ class Execution:
         if self.readback:
             row |= self.folder.timing(row["id"])
         self.folder.write_trajectory(row)
+        self.pace.ended(row)
+        if self.sums is not None:
+            self.sums.add(row)
         self.counts.done += 1
         self.counts.errors += error is not None
 
@@ -378,6 +420,11 @@ class Execution:
             await anyio.sleep(SYNC_EVERY)
             await to_thread.run_sync(self.ledger.sync)
             await to_thread.run_sync(self.folder.trajectories.sync)
+            try:
+                self.folder.check_place()
+            except RunError as error:  # what is in flight still reaches the files, wherever they are
+                self.scheduler.fail(error)
+                return
 
     # -- for run.json ----------------------------------------------------------------------------------
     def limits_history(self) -> dict[str, list[dict[str, Any]]]:
@@ -408,7 +455,22 @@ class Execution:
             "cut_off_attempts": self.ledger.cut_off,
             "unreadable_ledger_lines": self.ledger.unreadable,
             "loop_lag_p99_ms": self.lag.quantile(0.99),
+            "pace": {} if self.readback else self.pace.as_dict(list(self.passages.values())),
         }
+
+
+def changed(planned: Planned, row: Mapping[str, Any] | None) -> str:
+    """How a task's text or target is no longer what it was when its episode ended with a row, in words; "" where
+    it is."""
+    task, keys = planned.task, ("input", "target")
+    if row is None or not row.keys() >= {*keys}:
+        return ""
+    now = clean([task.input, task.target])
+    return (
+        ""
+        if now == [row[key] for key in keys]
+        else (f"envs.{planned.cell.env}: task {task.id}: its input or target differs")
+    )
 
 
 async def _solved(method: Method, episode: Episode) -> None:

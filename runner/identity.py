@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from envs.base import DataError, World
 from runner import registry
-from runner.jsonl import canonical, clean
+from runner.jsonl import canonical, clean, clean_text
 from runner.methods.base import Method
 from runner.methods.prompts import FILE_KEYS, Style, few_shot
 from runner.models.base import Model
@@ -100,6 +100,8 @@ def _of_model(name: str, model: Model) -> dict[str, Any]:
 
 
 def _material(world: World, styles: Sequence[str]) -> str:
+    if world.sparse:
+        return hashlib.sha256(clean_text(world.material).encode()).hexdigest()[:16]
     digest = hashlib.sha256()
     for style in styles:
         try:

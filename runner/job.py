@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from envs.base import DataError, Task, World, WorldError
 from runner import identity, registry
 from runner.budget import Limits
+from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -120,6 +121,8 @@ class Job:
         self.models = models
         self.raw = raw
         """The job as plain data, as it is written to `run.json`."""
+        self._sizes: dict[str, int] = {}
+        """How many tasks each world has whose tasks were read to their end."""
 
     # -- making ----------------------------------------------------------------------------------------
     @classmethod
@@ -206,7 +209,12 @@ class Job:
                         f"{at.at(('methods', name))}method {name!r} takes actions, and the world of "
                         f"envs.{env} ({world.name}) takes none; use one that only answers (standard, cot, cot_sc)"
                     )
-                if world.prompts or world.prompt_keys:
+                if method.sparse and not world.sparse:
+                    raise JobError(
+                        f"{at.at(('methods', name))}method {name!r} needs a world with sparse thoughts, and that of "
+                        f"envs.{env} ({world.name}) has none; use react"
+                    )
+                if (world.prompts or world.prompt_keys) and not world.sparse:
                     for style in method.styles:
                         try:
                             few_shot(world, cast(Style, style))
@@ -254,9 +262,11 @@ class Job:
                 yield task
                 count += 1
                 if count == chosen.limit:
-                    return
+                    break
         if count == 0:
             raise DataError(f"envs.{env}: no task{_why_none(first, chosen)}; there is nothing to run")
+        if not self.worlds[env].streams:
+            self._sizes[env] = count
 
     def plan(self) -> Iterator[Planned]:
         """All episodes in plan order, lazily: task by task, so that methods that share draws run together."""
@@ -270,9 +280,11 @@ class Job:
                         index += 1
 
     def count(self) -> int:
-        """How many episodes `plan` gives: reads all tasks. Raises DataError as it does."""
+        """How many episodes `plan` gives: reads the tasks of worlds that were not read to their end before. Raises
+        DataError as it does."""
         cells = Counter(cell.env for cell in self.cells)
-        return sum(self.settings.trials * cells[env] for env in self.worlds for _ in self.tasks(env))
+        sizes = {env: self._sizes.get(env) or sum(1 for _ in self.tasks(env)) for env in self.worlds}
+        return sum(self.settings.trials * cells[env] * size for env, size in sizes.items())
 
     # -- identity --------------------------------------------------------------------------------------
     def shape(self) -> dict[str, Any]:
@@ -288,13 +300,12 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen: set[str] = set()
+    seen = Numbers()
     for task in _checked(tasks, env):
-        if task.id in seen:
+        if seen.put(task.id, 1):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )
-        seen.add(task.id)
         yield task
 
 
@@ -359,7 +370,10 @@ def _make(
     word = table.get(key, path[-1])
     if not isinstance(word, str):
         raise JobError(f"{at.at((*path, key))}input should be a valid string, not {word!r}")
-    for name, said in ((key, word), ("until", table.get("until"))):  # what may stand in a Python file
+    for name, said in (
+        (key, word),
+        *((each, table.get(each)) for each in ("until", "class")),
+    ):  # in a Python file
         if at.file is not None and isinstance(said, str) and ".py:" in said:
             file, _, inside = said.rpartition(":")
             table[name] = f"{beside(file, at.file)}:{inside}"

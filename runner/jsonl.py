@@ -131,7 +131,8 @@ class Appender:
         self._put: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._failure: RunError | None = None
-        """Why lines that were put could not be written: nothing is taken any more, as later places would be wrong."""
+        """Why lines that were put could not be written, or lines not be forced to the disk: nothing is taken any more,
+        as later places would be wrong."""
         self._told = False
         """Whether anybody has heard of it."""
 
@@ -170,8 +171,7 @@ class Appender:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
-        else:
-            self._check()
+        self._check()
 
     def flush(self) -> None:
         """Write what was put now. Raises RunError where that failed, now or before."""
@@ -181,7 +181,7 @@ class Appender:
     def _check(self) -> None:
         if self._failure is not None:
             self._told = True
-            raise self._failure
+            raise RunError(*self._failure.args) from self._failure
 
     def _flush(self) -> None:
         if not self._put:
@@ -193,13 +193,8 @@ class Appender:
         except RunError as error:
             self.size, self._failure = self._there, error
         for waiter in waiters:
-            if waiter.done():
-                continue
-            if self._failure is None:
+            if not waiter.done():  # else cancelled
                 waiter.set_result(None)
-            else:
-                self._told = True
-                waiter.set_exception(self._failure)
 
     def _spans(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
         """Where the lines will stand; the file is as long as if they stood there."""
@@ -234,30 +229,48 @@ class Appender:
             self.flush()
         return orjson.loads(os.pread(self._fd, length, offset))
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that was put is written; it is written for that."""
+        self._flush()
+        return self._failure is None
+
+    @property
+    def changed(self) -> int:
+        """When it was written to, in nanoseconds since 1970, by the file system's clock."""
+        return os.fstat(self._fd).st_mtime_ns
+
+    def tail(self, length: int) -> bytes:
+        """The last bytes of what is written."""
+        start = max(self._there - length, 0)
+        return os.pread(self._fd, self._there - start, start)
+
     def sync(self) -> None:
         """Force what was written to the disk. Blocks: call it off the event loop. Raises RunError, also where what
         was put could not be written."""
         self._check()
+        self._force()
+        self._check()
+
+    def _force(self) -> None:
         if self._synced != self._there:
             size = self._there
             try:
                 os.fsync(self._fd)
-            except OSError as error:
-                raise _no_room(self.path, error) from error
-            self._synced = size
+                self._synced = size
+            except OSError as error:  # for good: another try would succeed without what this one lost
+                self._failure = self._failure or _no_room(self.path, error)
 
     def close(self) -> None:
-        """Raises RunError where what was put cannot be written and nobody has heard of it."""
-        if self._fd >= 0:
-            try:
-                self._flush()
-                if not self._told:
-                    self._check()
-            finally:
-                with contextlib.suppress(RunError):
-                    self.sync()
-                os.close(self._fd)
-                self._fd = -1
+        """Raises RunError where something cannot be written or forced to the disk and nobody has heard of it."""
+        if self._fd < 0:
+            return
+        self._flush()
+        self._force()
+        os.close(self._fd)
+        self._fd = -1
+        if not self._told:
+            self._check()
 
 
 def mend_tail(path: Path) -> int:
@@ -300,14 +313,15 @@ def _line_start(file: Any, size: int) -> int:
     return 0
 
 
-def scan(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(offset, length, row) of each line; row is None where a line is no JSON object. Missing file: none."""
+def scan(path: Path, start: int = 0) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """(offset, length, row) of each line from `start` on; row is None where a line is no JSON object. Missing file:
+    none."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        offset = 0
+        offset = file.seek(start)
         for line in file:
             row: Any = None
             if line.strip():
@@ -341,6 +355,6 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _no_room(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"{path}: cannot write ({error.strerror}); nothing answered is lost: "
+        f"{path}: cannot write ({error.strerror}); what was written before is whole: "
         "make room and run `overnight resume` on this folder"
     )

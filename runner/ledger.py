@@ -5,9 +5,11 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 - `request` {hash, model, params, turns: [[role, [part, …]], …], parts: {part: text}}: what was asked, once;
   a prompt's parts are named by content hash and each is stored once in the file.
 - `reply` {id, hash, scope, first, n, usage, sent, endpoint, seed, provider_id, batch, seconds, waited, cost_usd}
-- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: follows its reply
-  in the same write. `usage` is the draw's share: the prompt goes to the reply's first choice. One that was taken
-  from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it here.
+- `draw` {scope, hash, i, reply, choice, text, reasoning, finish, logprobs, usage, sent, from}: before its reply, in
+  the same write. (Where that is cut short, a draw without its reply is used and counts as possibly billed; a reply
+  without its draws would be paid for again unseen.) `usage` is the draw's share: the prompt goes to the reply's first
+  choice. One that was taken from an earlier run (`reuse`) names it in `from` and has no reply: nothing was paid for it
+  here.
 - `observation` {episode, attempt, step, action, text, reward, done, answer, state, life}
 - `attempt` {hash, scope, first, error, possible_cost}: a try that is begun (error null), and one that gave
   no reply. A beginning that neither a reply nor an error follows was cut off when a process died. What goes
@@ -17,61 +19,28 @@ Lines of `ledger.jsonl`, told apart by `kind`:
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from runner.errors import RunError
 from runner.jsonl import Appender, clean_text, dumps, plain, scan
+from runner.lines import Draw, Recorded, attempt_row, draw_of, draw_row, recorded_of, shares
 from runner.models.base import Call, Params, Reply, Request, Text, Turn, Usage, part_name
+from runner.places import EDGE, Places, Span, of_draw, of_lives, of_name, of_step
 from runner.reuse import Earlier
 
 REFUSABLE = ("temperature", "top_p", "logprobs")
 """Parameters without which a draw is of another experiment: the row is flagged where one was not sent."""
+SHORT = 64
+"""Parts of a prompt that are shorter stand in each request's line, the others once in the ledger."""
 LARGE = 200
 """Strings of a session's state longer than this are stored once, by content hash."""
 
 KINDS = 1000
 """Most objects of sent parameters whose digests are remembered."""
-
-Span = tuple[int, int]
-NOTHING = Usage()
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class Draw:
-    """Reply number `i` to the request `hash` within `scope`, and its share of tokens and cost."""
-
-    scope: str
-    hash: str
-    i: int
-    text: str
-    finish: str = "stop"
-    reasoning: str | None = None
-    logprobs: tuple[float, ...] | None = None
-    usage: Usage = NOTHING
-    cost_usd: float | None = None
-    sent: str = ""
-    """Digest of the parameters that went out; draws of one request whose digests differ flag the row."""
-    without: tuple[str, ...] = ()
-    """Requested parameters that the provider refused, so that they were not sent."""
-    seconds: float = 0.0
-    waited: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """An observation as the ledger keeps it, with the session's state after it."""
-
-    action: str
-    text: str
-    reward: float
-    done: bool
-    answer: str | None = None
-    state: Any = None
-    life: int = 0
 
 
 class Ledger:
@@ -82,10 +51,7 @@ class Ledger:
         self._file = Appender(path)
         self.written: Callable[[], Awaitable[None]] = self._file.written
         """Until all that was given to be kept is in the kernel's hands. Raises RunError where it cannot be."""
-        self._draws: dict[tuple[str, str], dict[int, Span]] = defaultdict(dict)
-        self._observations: dict[str, dict[tuple[int, int, int], Span]] = defaultdict(dict)
-        self._parts: dict[str, Span] = {}
-        self._requests: dict[str, Span] = {}
+        self._places = Places(path)
         self._held: tuple[Span, dict[str, str]] | None = None
         self._digests: dict[int, tuple[Mapping[str, Any], Params, str, tuple[str, ...]]] = {}
         self._replies = 0
@@ -109,34 +75,68 @@ class Ledger:
         """What they used there; none of it was paid for here."""
         self.cut_off = 0
         """Tries that were under way when a process that worked on this run died."""
-        begun: Counter[tuple[str, str, int]] = Counter()
-        for offset, length, row in scan(path):
+        self._under_way: Counter[tuple[str, str, int]] = Counter()
+        """Tries that were begun and have not ended; below 0 for ends without a beginning."""
+        try:
+            self._read(*self._places.load())
+        except BaseException:
+            self._places.close()
+            self._file.close()
+            raise
+        self.cut_off = sum(count for count in self._under_way.values() if count > 0)
+        self.possibly_billed += self.cut_off
+
+    def _read(self, start: int, counts: Mapping[str, Any]) -> None:
+        """Take up what an earlier process had counted up to a byte, and all lines that follow."""
+        if counts:
+            self.unreadable, self._replies = counts["unreadable"], counts["replies"]
+            self.paid, self.taken_usage = Usage(**counts["paid"]), Usage(**counts["taken_usage"])
+            self.paid_usd, self.unpriced, self.taken = counts["paid_usd"], counts["unpriced"], counts["taken"]
+            self.attempts_failed, self.possibly_billed = counts["failed"], counts["possibly_billed"]
+            self._under_way.update({(scope, of, first): n for scope, of, first, n in counts["under_way"]})
+        for offset, length, row in scan(self._file.path, start):
             try:
                 self._index(row or {}, (offset, length))
                 if row is not None and row["kind"] in ("attempt", "reply") and not row.get("batch"):
                     begins = row["kind"] == "attempt" and row["error"] is None
-                    begun[row["scope"], row["hash"], row["first"]] += 1 if begins else -1
+                    self._count_way((row["scope"], row["hash"], row["first"]), 1 if begins else -1)
             except (KeyError, TypeError, ValueError, AttributeError):
                 self.unreadable += 1
-        self.cut_off = sum(count for count in begun.values() if count > 0)
-        self.possibly_billed += self.cut_off
+            while self._places.full:
+                self._places.write(self._file.size)
+
+    def _count_way(self, key: tuple[str, str, int], change: int) -> None:
+        """A try has begun (1) or ended (-1)."""
+        left = self._under_way[key] + change
+        if left:
+            self._under_way[key] = left
+        else:
+            del self._under_way[key]
 
     def _index(self, row: Mapping[str, Any], span: Span) -> None:
         """Find a place for a row. Raises, before anything is changed, for one that could not be used."""
-        kind = row["kind"]
+        kind, places = row["kind"], self._places
         if kind == "draw":
             draw = draw_of(row)
-            if self._draws[draw.scope, draw.hash].setdefault(draw.i, span) is span and row.get("from"):
-                self._count_taken(draw)
+            reply = row.get("reply")
+            number = 0 if reply is None else int(reply[1:])
+            if not (isinstance(draw.scope, str) and isinstance(draw.hash, str) and isinstance(draw.i, int)):
+                raise TypeError(f"no name of a draw: {draw.scope!r}, {draw.hash!r}, {draw.i!r}")
+            self._replies = max(self._replies, number)
+            key = of_draw(draw.scope, draw.hash, draw.i)
+            known = places.get(key)  # its own where an earlier process put it there
+            if known in (None, span) or self._draw_at(known, draw.scope, draw.hash, draw.i) is None:
+                places.put(key, span)
+                if row.get("from"):
+                    self._count_taken(draw)
         elif kind == "observation":
-            _recorded_of(row, row["state"])
-            parts = dict.fromkeys(row["parts"].keys(), span)
-            self._place(row["episode"], (int(row["life"]), int(row["attempt"]), int(row["step"])), span)
-            self._parts.update(parts)
+            recorded_of(row, row["state"])
+            parts = [*row["parts"].keys()]
+            self._place(row["episode"], int(row["life"]), int(row["attempt"]), int(row["step"]), span)
+            for name in parts:
+                places.name(name, span)
         elif kind == "request":
-            parts = dict.fromkeys(row["parts"].keys(), span)
-            self._requests[row["hash"]] = span
-            self._parts.update(parts)
+            self._known(row, span)
         elif kind == "reply":
             number = int(row["id"][1:])
             self._count(Usage(**row["usage"]), row["cost_usd"])
@@ -144,6 +144,32 @@ class Ledger:
         elif kind == "attempt" and row["error"] is not None:
             self.possibly_billed += bool(row["possible_cost"])
             self.attempts_failed += 1
+
+    def _tend(self) -> None:
+        """Bring places into the index's file as they become many, in steps; and note how far it is complete."""
+        places = self._places
+        if places.due:
+            self._file.flush()
+            places.note(*self._so_far())
+        if places.full:
+            self._file.flush()
+            places.write(self._file.size)
+
+    def _so_far(self) -> tuple[int, bytes, int, dict[str, Any]]:
+        """What is noted of it, all of it being written: its size, its last bytes, when it changed, what it counted."""
+        counts = {
+            "unreadable": self.unreadable,
+            "replies": self._replies,
+            "paid": self.paid.as_dict(),
+            "paid_usd": self.paid_usd,
+            "unpriced": self.unpriced,
+            "failed": self.attempts_failed,
+            "possibly_billed": self.possibly_billed - self.cut_off,
+            "taken": self.taken,
+            "taken_usage": self.taken_usage.as_dict(),
+            "under_way": [[*key, n] for key, n in self._under_way.items() if n],
+        }
+        return self._file.size, self._file.tail(EDGE), self._file.changed, counts
 
     def _count(self, usage: Usage, cost_usd: float | None) -> None:
         self.paid, self.paid_usd = self.paid + usage, self.paid_usd + (cost_usd or 0.0)
@@ -157,10 +183,18 @@ class Ledger:
     # -- draws -----------------------------------------------------------------------------------------
     def draw(self, scope: str, request_hash: str, i: int) -> Draw | None:
         """The draw with this key, None if it was never drawn. One that an earlier run has is taken over first."""
-        span = self._draws.get((scope, request_hash), {}).get(i)
-        if span is not None:
-            return draw_of(self._file.read(*span))
+        span = self._places.get(of_draw(scope, request_hash, i))
+        if span is not None and (draw := self._draw_at(span, scope, request_hash, i)) is not None:
+            return draw
         return None if self.earlier is None else self._take(self.earlier, scope, request_hash, i)
+
+    def _draw_at(self, span: Span, scope: str, request_hash: str, i: int) -> Draw | None:
+        """The draw at a place, if that is where it stands."""
+        try:
+            draw = draw_of(self._file.read(*span))
+        except (KeyError, TypeError, ValueError):
+            return None
+        return draw if (draw.scope, draw.hash, draw.i) == (scope, request_hash, i) else None
 
     def _take(self, earlier: Earlier, scope: str, request_hash: str, i: int) -> Draw | None:
         """Copy a draw of an earlier run, and its request where that is new; None where no run has it."""
@@ -173,15 +207,15 @@ class Ledger:
         except (KeyError, TypeError, ValueError):  # a line of another make: asked for anew
             return None
         rows: list[dict[str, Any]] = []
-        request = None if request_hash in self._requests else run.request(request_hash)
+        request = None if self._places.knows(request_hash) else run.request(request_hash)
         if request is not None:
-            parts = {name: text for name, text in request["parts"].items() if name not in self._parts}
+            parts = {name: text for name, text in request["parts"].items() if not self._places.knows(name)}
             rows.append({**request, "parts": parts})
-        rows.append(_draw_row(draw, None, 0, run.run.name))
+        rows.append(draw_row(draw, None, 0, run.run.name))
         spans = self._file.append(*rows)
         if request is not None:
             self._known(rows[0], spans[0])
-        self._draws[scope, request_hash][i] = spans[-1]
+        self._places.put(of_draw(scope, request_hash, i), spans[-1])
         self._count_taken(draw)
         return draw
 
@@ -191,7 +225,7 @@ class Ledger:
 
     def has(self, scope: str, request_hash: str, i: int) -> bool:
         """Whether the draw is on record."""
-        return i in self._draws.get((scope, request_hash), {})
+        return self._places.get(of_draw(scope, request_hash, i)) is not None
 
     def write_reply(self, call: Call, indices: Sequence[int], reply: Reply) -> list[Draw]:
         """Keep a reply and its draws (choice k is draw `indices[k]`) in one write; returns the draws, which nobody
@@ -200,11 +234,39 @@ class Ledger:
         Choices beyond the indices are paid for and dropped. A draw that is there already stays as it is.
         """
         request, rows = call.request, []
-        if request.hash not in self._requests:
+        places = self._places
+        if not places.knows(request.hash):
             rows.append(self._request_row(request))
         self._replies += 1
         name = f"r{self._replies}"
         seconds, waited = round(reply.seconds, 4), round(reply.waited, 4)
+        sent, without = self._sent(request.params, reply.sent)
+        draws, new = [], []
+        used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
+        for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
+            span = places.get(of_draw(call.scope, request.hash, i))
+            if span is not None and (old := self._draw_at(span, call.scope, request.hash, i)) is not None:
+                draws.append(old)
+                continue
+            draw = Draw(
+                scope=call.scope,
+                hash=request.hash,
+                i=i,
+                text=clean_text(choice.text),
+                finish=choice.finish,
+                reasoning=None if choice.reasoning is None else clean_text(choice.reasoning),
+                logprobs=choice.logprobs,
+                usage=usage,
+                cost_usd=None if reply.cost_usd is None else reply.cost_usd / len(used),
+                sent=sent,
+                without=without,
+                seconds=seconds,
+                waited=waited,
+            )
+            draws.append(draw)
+            new.append(draw)
+            rows.append(draw_row(draw, name, k))
+        at = len(rows) - len(new)
         rows.append(
             {
                 "kind": "reply",
@@ -224,40 +286,15 @@ class Ledger:
                 "cost_usd": reply.cost_usd,
             }
         )
-        sent, without = self._sent(request.params, reply.sent)
-        draws, new = [], []
-        used = [reply.usage] if len(indices) == 1 else shares(reply, min(len(indices), len(reply.choices)))
-        for k, (i, choice, usage) in enumerate(zip(indices, reply.choices, used, strict=False)):
-            if self.has(call.scope, request.hash, i):
-                draw = self.draw(call.scope, request.hash, i)
-                assert draw is not None
-                draws.append(draw)
-                continue
-            draw = Draw(
-                scope=call.scope,
-                hash=request.hash,
-                i=i,
-                text=clean_text(choice.text),
-                finish=choice.finish,
-                reasoning=None if choice.reasoning is None else clean_text(choice.reasoning),
-                logprobs=choice.logprobs,
-                usage=usage,
-                cost_usd=None if reply.cost_usd is None else reply.cost_usd / len(used),
-                sent=sent,
-                without=without,
-                seconds=seconds,
-                waited=waited,
-            )
-            draws.append(draw)
-            new.append(draw)
-            rows.append(_draw_row(draw, name, k))
         spans = self._file.put([dumps(row) if row.get("logprobs") else plain(row) for row in rows])
         if rows[0]["kind"] == "request":
             self._known(rows[0], spans[0])
-        places = self._draws[call.scope, request.hash]
-        for draw, span in zip(new, spans[len(spans) - len(new) :], strict=True):
-            places[draw.i] = span
+        for draw, span in zip(new, spans[at:-1], strict=True):
+            places.put(of_draw(call.scope, request.hash, draw.i), span)
         self._count(reply.usage, reply.cost_usd)
+        if reply.batch is None:
+            self._count_way((call.scope, call.request.hash, call.first), -1)
+        self._tend()
         return draws
 
     def _sent(self, asked: Params, sent: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -275,24 +312,32 @@ class Ledger:
         return digest, without
 
     def _known(self, row: Mapping[str, Any], span: Span) -> None:
-        self._requests[row["hash"]] = span
-        self._parts.update(dict.fromkeys(row["parts"], span))
+        of, parts = row["hash"], [name for name, part in row["parts"].items() if len(part) >= SHORT]
+        if not isinstance(of, str):
+            raise TypeError(f"no hash of a request: {of!r}")
+        self._places.name(of, span)
+        for name in parts:
+            self._places.name(name, span)
 
     def write_request(self, request: Request) -> None:
         """Keep what is asked before it is answered, so that `request` finds it in another process."""
-        if request.hash not in self._requests:
+        if not self._places.knows(request.hash):
             row = self._request_row(request)
             self._known(row, self._file.append(row)[0])
 
     def request(self, request_hash: str) -> Request | None:
         """The request with this hash; None if it is not on record, or can no longer be read."""
-        span = self._requests.get(request_hash)
+        span = self._places.get(of_name(request_hash))
         if span is None:
             return None
-        row = self._file.read(*span)
         try:
-            turns = tuple(Turn(role, Text(*map(self.part, names))) for role, names in row["turns"])
-        except KeyError:
+            row = self._file.read(*span)
+            own = row["parts"]
+            turns = tuple(
+                Turn(role, Text(*(own[name] if name in own else self.part(name) for name in names)))
+                for role, names in row["turns"]
+            )
+        except (KeyError, ValueError):
             return None
         found = Request(row["model"], turns, Params.of(row["params"]))
         return found if found.hash == request_hash else None
@@ -303,7 +348,7 @@ class Ledger:
         for turn in request.turns:
             names = turn.text.names
             for name, part in zip(names, turn.text.parts, strict=True):
-                if name not in self._parts:
+                if len(part) < SHORT or not self._places.knows(name):
                     new[name] = part
             turns.append([turn.role, names])
         return {
@@ -317,26 +362,35 @@ class Ledger:
 
     def write_begin(self, call: Call) -> None:
         """Keep that a try is about to be made, once it is `written`."""
-        self._file.put([plain(_attempt_row(call, None, None))])
+        self._count_way((call.scope, call.request.hash, call.first), 1)
+        self._file.put([plain(attempt_row(call, None, None))])
 
     def write_attempt(self, call: Call, error: BaseException, *, possible_cost: bool) -> None:
         """Keep a try that gave no reply, and whether it may have been billed all the same."""
         self.attempts_failed += 1
         self.possibly_billed += possible_cost
-        row = _attempt_row(call, f"{type(error).__name__}: {error}", possible_cost)
+        row = attempt_row(call, f"{type(error).__name__}: {error}", possible_cost)
         batch = getattr(error, "batch", None)
+        if batch is None:
+            self._count_way((call.scope, call.request.hash, call.first), -1)
         self._file.append(row if batch is None else {**row, "batch": batch})
 
     # -- observations ----------------------------------------------------------------------------------
     def observation(self, episode: str, life: int, attempt: int, step: int) -> Recorded | None:
         """What the world said at this step, None if it was not asked yet (or its record is damaged)."""
-        span = self._observations.get(episode, {}).get((life, attempt, step))
+        span = self._places.get(of_step(episode, life, attempt, step))
         if span is None:
             return None
-        row = self._file.read(*span)
         try:
-            return _recorded_of(row, self._unfold(row["state"]))
-        except KeyError:  # a part of its state was in a line that cannot be read
+            row = self._file.read(*span)
+            if (row["episode"], row["life"], row["attempt"], row["step"]) != (episode, life, attempt, step):
+                return None
+            return recorded_of(row, self._unfold(row["state"]))
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # it, or a part of its state, is in a line that cannot be read
             return None
 
     def write_observation(self, episode: str, attempt: int, step: int, recorded: Recorded) -> None:
@@ -358,27 +412,40 @@ class Ledger:
             "parts": parts,
         }
         (span,) = self._file.put([dumps(row)])
-        self._place(episode, (recorded.life, attempt, step), span)
-        self._parts.update(dict.fromkeys(parts, span))
+        self._place(episode, recorded.life, attempt, step, span)
+        for name in parts:
+            self._places.name(name, span)
+        self._tend()
 
-    def _place(self, episode: str, key: tuple[int, int, int], span: Span) -> None:
-        steps = self._observations[episode]
-        for later in [k for k in steps if k[:2] == key[:2] and k[2] > key[2]]:
-            del steps[later]
-        steps[key] = span
+    def _place(self, episode: str, life: int, attempt: int, step: int, span: Span) -> None:
+        places = self._places
+        place, length, lives = (
+            of_step(episode, life, attempt, step),
+            of_step(episode, life, attempt, -1),
+            of_lives(episode),
+        )
+        for later in range(step + 1, before := places.number(length)):
+            places.put_number(of_step(episode, life, attempt, later), 0)
+        places.put(place, span)
+        if before != step + 1:
+            places.put_number(length, step + 1)
+        if places.number(lives) <= life:
+            places.put_number(lives, life + 1)
 
     def last_life(self, episode: str) -> int | None:
         """The newest life of an episode that has observations (see `World.replay`), None without any."""
-        return max((key[0] for key in self._observations.get(episode, ())), default=None)
+        lives = self._places.number(of_lives(episode))
+        return lives - 1 if lives else None
 
     def recorded_steps(self, episode: str, life: int, attempt: int) -> int:
         """How many steps of an attempt are on record."""
-        return sum(1 for key in self._observations.get(episode, ()) if key[:2] == (life, attempt))
+        steps = range(self._places.number(of_step(episode, life, attempt, -1)))
+        return sum(1 for step in steps if self._places.number(of_step(episode, life, attempt, step)))
 
     def _fold(self, state: Any, parts: dict[str, str]) -> Any:
         if isinstance(state, str) and len(state) > LARGE:
             name = part_name(state)
-            if name not in self._parts:
+            if not self._places.knows(name):
                 parts[name] = clean_text(state)
             return {"$part": name}
         if isinstance(state, Mapping):
@@ -397,8 +464,10 @@ class Ledger:
         return state
 
     def part(self, name: str) -> str:
-        """The text of a stored part."""
-        span = self._parts[name]
+        """The text of a stored part. Raises KeyError where there is none."""
+        span = self._places.get(of_name(name))
+        if span is None:
+            raise KeyError(name)
         if self._held is None or self._held[0] != span:  # a page's many parts stand in one line
             self._held = (span, self._file.read(*span)["parts"])
         return str(self._held[1][name])
@@ -409,96 +478,11 @@ class Ledger:
         self._file.sync()
 
     def close(self) -> None:
-        self._file.close()
+        """Raises RunError where something could not be kept and nobody has heard of it."""
+        with suppress(RunError):  # else the index is complete as far as it was noted last
+            if self._places.on_disk and self._file.whole:
+                self._places.finish(*self._so_far())
+        self._places.close()
         if self.earlier is not None:
             self.earlier.close()
-
-
-def shares(reply: Reply, n: int) -> list[Usage]:
-    """How a reply's tokens fall to its first n choices; the sum is the reply's usage, whatever the server says.
-
-    The prompt is the first choice's (it is billed once). The rest is split by the choices' own token counts
-    where the server gives them, else evenly.
-    """
-    if n == 1:
-        return [reply.usage]
-    counts = [choice.tokens for choice in reply.choices[:n]]
-    weights = [1 if count is None else count for count in counts]
-    if None in counts or not any(weights):
-        weights = [1] * n
-    usage, marks = reply.usage, list(accumulate(weights, initial=0))
-
-    def split(total: int) -> list[int]:
-        return [total * b // marks[-1] - total * a // marks[-1] for a, b in pairwise(marks)]
-
-    parts = list(zip(split(usage.completion), split(usage.reasoning), strict=True))
-    return [
-        Usage(completion=completion, reasoning=reasoning)
-        if k
-        else Usage(usage.prompt, completion, usage.cached, reasoning, usage.calls, usage.written)
-        for k, (completion, reasoning) in enumerate(parts)
-    ]
-
-
-def draw_of(row: Mapping[str, Any]) -> Draw:
-    """The draw that a `draw` line holds. Raises KeyError, TypeError or ValueError for a damaged one."""
-    return Draw(
-        scope=row["scope"],
-        hash=row["hash"],
-        i=row["i"],
-        text=row["text"],
-        finish=row["finish"],
-        reasoning=row["reasoning"],
-        logprobs=None if row["logprobs"] is None else tuple(map(float, row["logprobs"])),
-        usage=Usage(**row["usage"]),
-        cost_usd=row["cost_usd"],
-        sent=row["sent"],
-        seconds=row["seconds"],
-        waited=row["waited"],
-        without=tuple(row["without"]),
-    )
-
-
-def _recorded_of(row: Mapping[str, Any], state: Any) -> Recorded:
-    return Recorded(
-        action=row["action"],
-        text=row["text"],
-        reward=row["reward"],
-        done=row["done"],
-        answer=row["answer"],
-        state=state,
-        life=row["life"],
-    )
-
-
-def _draw_row(draw: Draw, reply: str | None, choice: int, taken_from: str | None = None) -> dict[str, Any]:
-    return {
-        "kind": "draw",
-        "scope": draw.scope,
-        "hash": draw.hash,
-        "i": draw.i,
-        "reply": reply,
-        "choice": choice,
-        "text": draw.text,
-        "reasoning": draw.reasoning,
-        "finish": draw.finish,
-        "logprobs": None if draw.logprobs is None else list(draw.logprobs),
-        "usage": draw.usage.as_dict(),
-        "cost_usd": draw.cost_usd,
-        "sent": draw.sent,
-        "without": draw.without,
-        "seconds": draw.seconds,
-        "waited": draw.waited,
-        "from": taken_from,
-    }
-
-
-def _attempt_row(call: Call, error: str | None, possible_cost: bool | None) -> dict[str, Any]:
-    return {
-        "kind": "attempt",
-        "hash": call.request.hash,
-        "scope": call.scope,
-        "first": call.first,
-        "error": error,
-        "possible_cost": possible_cost,
-    }
+        self._file.close()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import anyio
-import orjson
 from anyio import to_thread
 
 from runner import registry
@@ -26,10 +24,9 @@ from runner.budget import check_prices
 from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
 from runner.estimate import Estimate, estimate, first_request
-from runner.execution import Execution, now, run_path
+from runner.execution import Execution, changed, now, run_path
 from runner.forecast import forecast
-from runner.job import Job
-from runner.jsonl import clean, rows
+from runner.job import Job, Planned
 from runner.ledger import Ledger
 from runner.models.base import Request
 from runner.models.http import HttpModel
@@ -40,7 +37,7 @@ from runner.reuse import check
 
 Watch = Callable[[Execution], Any]
 
-CHECK_SECONDS = 0.5
+CHECK_SECONDS = 0.1
 """Seconds that reading data sets may take before the first call."""
 
 
@@ -63,17 +60,21 @@ async def run(
     await to_thread.run_sync(_preflight, job)
     shape = await to_thread.run_sync(job.shape)
     folder = RunFolder.create(Path(outputs), job.settings.name)
-    folder.update(
-        schema=1,
-        name=job.settings.name,
-        started=now(),
-        job=job.raw,
-        shape=shape,
-        seed=job.settings.seed,
-        limits=job.settings.limits.model_dump(),
-        versions=provenance(),
-        history=[],
-    )
+    try:
+        folder.update(
+            schema=1,
+            name=job.settings.name,
+            started=now(),
+            job=job.raw,
+            shape=shape,
+            seed=job.settings.seed,
+            limits=job.settings.limits.model_dump(),
+            versions=provenance(),
+            history=[],
+        )
+    except BaseException:
+        folder.close()
+        raise
     return await _execute(job, folder, progress, batching=batching)
 
 
@@ -114,7 +115,9 @@ async def resume(
     except BaseException:
         folder.close()
         raise
-    return await _execute(_for(job, batching), folder, progress, batching=batching)
+    return await _execute(
+        _for(job, batching), folder, progress, batching=batching, accept_changes=accept_changes
+    )
 
 
 async def rescore(path: str | Path, *, job: Job | None = None, progress: bool | Watch = False) -> Run:
@@ -278,24 +281,23 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
 
 
 def _changed_tasks(job: Job, folder: RunFolder) -> list[str]:
-    """Tasks whose text or target is no longer what it was when their episodes ended; five at most."""
-
-    def told(content: Any) -> bytes:
-        return hashlib.sha256(orjson.dumps(clean(content), option=orjson.OPT_SORT_KEYS)).digest()[:12]
-
-    seen = {
-        (row["env"], row["task_id"]): told([row["input"], row["target"]])
-        for row in rows(folder.trajectories.path)
-        if {"env", "task_id", "input", "target"} <= row.keys()
-    }
-    changed: list[str] = []
-    for env in job.worlds if seen else ():
+    """Tasks whose text or target is no longer what it was when their episodes ended; five at most. Of a large data set
+    the first, as in `_preflight`; the others are looked at as the run comes to them."""
+    found: list[str] = []
+    lines = folder.look()
+    until = monotonic() + CHECK_SECONDS
+    for env in job.worlds if len(lines) else ():
+        cells = [cell for cell in job.cells if cell.env == env]
         for task in job.tasks(env):
-            if seen.get((env, task.id)) not in (None, told([task.input, task.target])):
-                changed.append(f"envs.{env}: task {task.id}: its input or target differs")
-                if len(changed) == 5:
-                    return changed
-    return changed
+            episodes = (
+                Planned(0, cell, trial, task) for trial in range(job.settings.trials) for cell in cells
+            )
+            ended = next((each for each in episodes if lines.done(each.id) is not None), None)
+            if ended is not None and (change := changed(ended, lines.row(ended.id))):
+                found.append(change)
+            if len(found) == 5 or monotonic() > until:
+                return found
+    return found
 
 
 def _table(key: str) -> str:
@@ -311,58 +313,79 @@ async def _execute(
     *,
     readback: bool = False,
     batching: Manner | None = None,
+    accept_changes: bool = True,
 ) -> Run:
-    path = folder.path
     try:
         execution = completion or Execution(job, folder, readback=readback, batching=batching)
-        beside = readback or completion is not None  # how the run stands is not changed by it
-        before = folder.manifest
-        folder.update(status="running")
-        status, failure = "finished", None
-        try:
-            with _interrupts(execution):
-                await execution.run(_watcher(progress))
-        except BaseException as error:
-            status, failure = "failed", bare(error)
-            if isinstance(failure, (anyio.get_cancelled_exc_class(), KeyboardInterrupt)):
-                status = "interrupted"
-            raise failure from None
-        finally:
-            batches = execution.batches
-            why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
-            if beside and status == "finished":
-                status, why = before.get("status", "died"), before.get("stopped_cells", {})
-                status = "died" if status == "running" else status
-            elif status == "finished" and execution.interrupted:
-                status = "interrupted"
-            elif status == "finished" and execution.spent:
-                status = "budget"
-            elif status == "finished" and why:
-                status = "stopped"
-            elif status == "finished" and batches is not None and batches.why is not None:
-                status = "waiting"
-            damaged = folder.compact(execution.moved)
-            totals = {**execution.totals(), "damaged_trajectory_lines": damaged}
-            totals["planned"] = totals["planned"] or before.get("totals", {}).get("planned")
-            folder.update(
-                status=status,
-                ended=now(),
-                totals=totals,
-                now=None,
-                limits_history=execution.limits_history() or before.get("limits_history", {}),
-                stopped_cells=why,
-                batches=before.get("batches") if batches is None else batches.told(),
-                budget=before.get("budget") if beside else execution.spent,
-                error=None if failure is None else f"{type(failure).__name__}: {failure}",
-            )
-            folder.write_summary({"status": status, "totals": totals, **load(path).summary})
+        execution.accept_changes = accept_changes
+        with closing(execution.ledger):
+            beside = readback or completion is not None  # how the run stands is not changed by it
+            before = folder.manifest
+            status: str
+            failure: BaseException | None
+            status, failure = "finished", None
+            try:
+                folder.update(status="running")
+                with _interrupts(execution):
+                    await execution.run(_watcher(progress))
+            except BaseException as error:
+                status, failure = "failed", bare(error)
+                if isinstance(failure, (anyio.get_cancelled_exc_class(), KeyboardInterrupt)):
+                    status = "interrupted"
+            try:
+                ended = _sum_up(execution, before, status, failure, beside)
+            except RunError as error:
+                failure = failure or error
+                with suppress(RunError):  # the folder may be in a better state than its files
+                    folder.update(status="failed", ended=now(), error=f"{type(failure).__name__}: {failure}")
+            if failure is not None:
+                raise failure from None
     finally:
         folder.close()
-    return load(path)
+    return ended
+
+
+def _sum_up(
+    execution: Execution, before: Mapping[str, Any], status: str, failure: BaseException | None, beside: bool
+) -> Run:
+    """Tidy the rows, and write down how the run ended. Raises RunError where that cannot be done."""
+    folder, batches = execution.folder, execution.batches
+    why = {f"{c.env}/{c.method}/{c.model}": text for c, text in execution.stopped.items()}
+    if beside and status == "finished":
+        status, why = before.get("status", "died"), before.get("stopped_cells", {})
+        status = "died" if status == "running" else status
+    elif status == "finished" and execution.interrupted:
+        status = "interrupted"
+    elif status == "finished" and execution.spent:
+        status = "budget"
+    elif status == "finished" and why:
+        status = "stopped"
+    elif status == "finished" and batches is not None and batches.why is not None:
+        status = "waiting"
+    damaged = folder.compact(execution.moved)
+    totals = {**execution.totals(), "damaged_trajectory_lines": damaged}
+    totals["planned"] = totals["planned"] or before.get("totals", {}).get("planned")
+    folder.update(
+        status=status,
+        ended=now(),
+        totals=totals,
+        now=None,
+        limits_history=execution.limits_history() or before.get("limits_history", {}),
+        stopped_cells=why,
+        batches=before.get("batches") if batches is None else batches.told(),
+        budget=before.get("budget") if beside else execution.spent,
+        error=None if failure is None else f"{type(failure).__name__}: {failure}",
+    )
+    ended = load(folder.path)
+    if execution.sums is not None:
+        ended.__dict__["summary"] = ended.priced(execution.sums.as_dict())  # nothing is read for it
+    folder.write_summary({"status": status, "totals": totals, **ended.summary})
+    return ended
 
 
 def _watcher(progress: bool | Watch) -> Watch:
     async def watch(execution: Execution) -> None:
+        said: set[str] = set()
         async with anyio.create_task_group() as tasks:
             if progress:
                 tasks.start_soon(_show, Progress() if progress is True else progress, execution)
@@ -374,7 +397,12 @@ def _watcher(progress: bool | Watch) -> Watch:
                 }
                 if execution.batches is not None:
                     state["batches"] = execution.batches.told()
-                await to_thread.run_sync(partial(execution.folder.update, **state))
+                try:
+                    await to_thread.run_sync(partial(execution.folder.update, **state))
+                except RunError as error:  # the next may succeed; where the rows cannot be kept the run ends
+                    if str(error) not in said:
+                        said.add(str(error))
+                        execution.folder.log(str(error))
 
     return watch
 
@@ -388,22 +416,29 @@ async def _show(show: Watch, execution: Execution) -> None:
 
 @contextmanager
 def _interrupts(execution: Execution) -> Iterator[None]:
-    """Ctrl-C and SIGTERM interrupt the run in order. Only in the main thread, as signals can be had there."""
+    """Ctrl-C, SIGTERM and a terminal that is closed (SIGHUP, unless `nohup` has it ignored) interrupt the run in
+    order. Only in the main thread, as signals can be had there."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     import asyncio
 
     loop = asyncio.get_running_loop()
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in old:
-        loop.add_signal_handler(number, execution.interrupt)
+    wanted: dict[int, Callable[[], None]] = {
+        signal.SIGINT: execution.interrupt,
+        signal.SIGTERM: execution.interrupt,
+    }
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        wanted[signal.SIGHUP] = execution.hang_up
+    old = {number: signal.getsignal(number) for number in wanted}
+    for number, handler in wanted.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for number, handler in old.items():
+        for number, before in old.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 def bare(error: BaseException) -> BaseException:

@@ -15,8 +15,10 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from runner.compact import Numbers
 from runner.errors import RunError
-from runner.jsonl import Appender, clean, dumps, plain, rows, scan, write_atomically
+from runner.jsonl import Appender, clean, dumps, plain, write_atomically
+from runner.lastlines import LastLines
 
 SCHEMA = 1
 """Version of `run.json`."""
@@ -33,10 +35,14 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _take_lock(path)
-        self.trajectories = Appender(path / "trajectories.jsonl")
-        self._tidy = self.trajectories.size == 0
+        try:
+            self.trajectories = Appender(path / "trajectories.jsonl")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.fresh = self.trajectories.size == 0
         """Whether it began without a row: then each id is there once, as an episode is written once by a process."""
-        self._rows: dict[str, tuple[int, int]] | None = None
+        self._lines: LastLines | None = None
 
     @classmethod
     def create(cls, outputs: Path, name: str) -> RunFolder:
@@ -65,80 +71,83 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         return read_manifest(self.path)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the folder is still where it was; its open files are written to wherever it is."""
+        lock = self.path / ".lock"
+        try:
+            same = os.path.samestat(os.fstat(self._lock), lock.stat())
+            return same or lock.read_bytes() == _owner()  # there are file systems whose numbers change
+        except OSError:
+            return False
+
+    def check_place(self) -> None:
+        """Raises RunError where the folder was moved or removed."""
+        if not self.in_place:
+            raise RunError(
+                f"{self.path}: the run's folder was moved or removed while the run went on; what was answered "
+                "is in it: run `overnight resume` on it where it is now"
+            )
+
     def update(self, **fields: Any) -> None:
-        """Set fields of `run.json`, atomically."""
+        """Set fields of `run.json`, atomically. Raises RunError, also where the folder was moved."""
+        self.check_place()
         path = self.path / "run.json"
         current = read_manifest(self.path) if path.exists() else {}
         write_atomically(path, orjson.dumps(clean({**current, **fields}), option=INDENT))
 
-    def done(self) -> dict[str, tuple[str, int]]:
-        """id -> (config, index) of the episodes that ended other than in an error (the last line counts)."""
-        found: dict[str, tuple[str, int]] = {}
-        for row in rows(self.trajectories.path):
-            if "id" not in row:
-                continue
-            if row.get("status") == "error":
-                found.pop(row["id"], None)
-            else:
-                found[row["id"]] = (row.get("config", ""), row.get("index", 0))
-        return found
+    def look(self) -> LastLines:
+        """The rows that were there when this was first asked for."""
+        if self._lines is None:
+            self._lines = LastLines(self.trajectories.path)
+        return self._lines
 
     def timing(self, episode: str) -> dict[str, Any]:
-        """`seconds` and `waited_seconds` of an episode's row as it stands; nothing where it has none."""
-        if self._rows is None:
-            path = self.trajectories.path
-            self._rows = {row["id"]: (at, n) for at, n, row in scan(path) if row is not None and "id" in row}
-        if episode not in self._rows:
-            return {}
-        row = self.trajectories.read(*self._rows[episode])
-        return {key: row[key] for key in ("seconds", "waited_seconds")}
+        """`seconds` and `waited_seconds` of an episode's row as it stood; nothing where it had none."""
+        row = self.look().row(episode) or {}
+        return {key: row[key] for key in ("seconds", "waited_seconds") if key in row}
 
     def write_trajectory(self, row: Mapping[str, Any]) -> None:
         """Keep a row, at the end of this turn of the event loop. Raises RunError where one could not be kept."""
         known = isinstance(row["target"], str)  # else it may hold anything; all other numbers were looked at
         self.trajectories.put([plain(row) if known else dumps(row)])
 
-    def compact(self, moved: Mapping[str, int]) -> int:
+    def compact(self, moved: Numbers) -> int:
         """Leave the last line of each id, in plan order, by replacing the file at once. `moved` gives episodes
         another `index`. Lines that are no trajectory go to `damaged.jsonl`; returns how many."""
-        self.trajectories.flush()
-        if self._tidy and not moved:
+        self.trajectories.sync()
+        self.check_place()
+        moves = len(moved) > 0
+        if self.fresh and not moves:
             return 0
         path = self.trajectories.path
-        last: dict[str, tuple[int, int, int]] = {}
-        damaged: list[tuple[int, int]] = []
-        stale = bool(moved)
-        for offset, length, row in scan(path):
-            if row is None or "id" not in row:
-                damaged.append((offset, length))
-            else:
-                stale = stale or row["id"] in last
-                last[row["id"]] = (moved.get(row["id"], row.get("index", 0)), offset, length)
-        if not stale and not damaged:
+        lines = LastLines(path, moved)
+        if not moves and not lines.superseded and not lines.damaged:
             return 0
         temporary = path.with_name(path.name + ".tmp")
         try:
             with path.open("rb") as old, temporary.open("wb") as new:
-                if damaged:
-                    self._set_aside(old, damaged)
-                for index, offset, length in sorted(last.values()):
+                if lines.damaged:
+                    self._set_aside(old, lines.damaged)
+                for index, offset in lines.in_order():
                     old.seek(offset)
-                    line = old.read(length)
-                    kept = orjson.loads(line) if moved else {}
-                    if moved and kept.get("index") != index:
+                    line = old.readline()
+                    kept = orjson.loads(line) if moves else {}
+                    if moves and kept.get("index") != index:
                         line = dumps({**kept, "index": index})
                     new.write(line if line.endswith(b"\n") else line + b"\n")
                 new.flush()
                 os.fsync(new.fileno())
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise RunError(
                 f"{path}: cannot be tidied ({error.strerror}); nothing is lost: make room and resume the run"
             ) from error
         self.trajectories.close()
         self.trajectories = Appender(path)
-        return len(damaged)
+        return len(lines.damaged)
 
     def _set_aside(self, file: BinaryIO, spans: list[tuple[int, int]]) -> None:
         with (self.path / "damaged.jsonl").open("ab") as aside:
@@ -156,10 +165,13 @@ class RunFolder:
             file.write(f"{stamp} {message.encode('utf-8', 'replace').decode()}\n")
 
     def close(self) -> None:
-        self.trajectories.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let go. Raises RunError where rows could not be kept and nobody has heard of it."""
+        try:
+            self.trajectories.close()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
 
 def _take_lock(path: Path) -> int:
@@ -175,9 +187,15 @@ def _take_lock(path: Path) -> int:
         raise RunError(
             f"{path}: process {owner or '?'} is working on this run; wait for it, or stop it with Ctrl-C"
         ) from error
-    os.ftruncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
+    with contextlib.suppress(OSError):  # it holds without saying who has it
+        os.ftruncate(lock, 0)
+        os.write(lock, _owner())
     return lock
+
+
+def _owner() -> bytes:
+    """What a lock says of who has it."""
+    return str(os.getpid()).encode()
 
 
 def locked(path: Path) -> bool:
@@ -212,17 +230,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a run in plan order, the last line of each id. A running run may be read too."""
-    file = path / "trajectories.jsonl"
-    last: dict[str, tuple[int, int, int]] = {}
-    for offset, length, row in scan(file):
-        if row is not None and "id" in row:
-            last[row["id"]] = (row.get("index", 0), offset, length)
-    if not last:
-        return
-    with file.open("rb") as lines:
-        for _, offset, length in sorted(last.values()):
-            lines.seek(offset)
-            yield orjson.loads(lines.read(length))
+    yield from LastLines(path / "trajectories.jsonl").rows()
 
 
 def provenance() -> dict[str, Any]:

@@ -9,7 +9,8 @@ from envs.base import Task
 from runner.episode import Episode, Until
 from runner.errors import OvernightError
 from runner.job import Cell, Job
-from runner.ledger import Draw, Ledger
+from runner.ledger import Ledger
+from runner.lines import Draw
 from runner.methods.cot_sc import CotSC
 from runner.methods.hybrid import Hybrid
 from runner.methods.prompts import Prompt

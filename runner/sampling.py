@@ -19,7 +19,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from runner.errors import EpisodeFailed
-from runner.ledger import Draw, Ledger
+from runner.ledger import Ledger
+from runner.lines import Draw
 from runner.models.base import Call, Request
 from runner.models.passage import Passage
 from runner.models.queue import Ticket

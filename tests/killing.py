@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,14 +71,22 @@ def server(log: Path, delay: float = 0.02):
         process.wait()
 
 
-def overnight(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
-    """The command, in a process of its own."""
+SMALL_INDEX = "from runner import places as p; p.SMALL, p.PARTS, p.STEP, p.KEPT, p.EVERY = 40, 2, 8, 10, 0.0"
+"""What makes a command keep the index of its ledger in a file, however small the run."""
+
+
+def overnight(
+    *words: str, cwd: Path, prepare: Callable[[], object] | None = None, code: str = ""
+) -> subprocess.Popen[bytes]:
+    """The command, in a process of its own, in which `prepare` and then the Python in `code` runs before."""
+    how = ["-c", f"{code}\nfrom runner.cli import main; main()"] if code else ["-m", "runner"]
     return subprocess.Popen(
-        [sys.executable, "-m", "runner", *words],
+        [sys.executable, *how, *words],
         cwd=cwd,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        preexec_fn=prepare,
     )
 
 

@@ -281,3 +281,10 @@ def test_files_and_words_that_the_readme_names_exist():
     for name in WORLDS:
         assert f"| `{name}` |" in TEXT
     assert set(re.findall(r"overnight fetch (\w[\w-]*)", TEXT)) <= set(DATASETS)
+
+
+def test_the_readmes_figures_are_the_measured_ones():
+    from tests.benchmarks.peers import tables
+    from tests.benchmarks.peers.__main__ import FIGURES, readme_tables
+
+    assert readme_tables(TEXT) == tables.for_readme(json.loads(FIGURES.read_bytes()))

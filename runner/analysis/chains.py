@@ -10,7 +10,7 @@ from typing import Any
 from envs.base import Task
 from runner.analysis.curves import Point, resampled, win_chances
 from runner.draws import PastDraws
-from runner.ledger import draw_of
+from runner.lines import draw_of
 from runner.methods.base import Method
 from runner.methods.cot import Cot
 from runner.methods.react import React

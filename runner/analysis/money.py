@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.compact import Numbers
 
-def right_answers(scores: Mapping[str, list[float]]) -> float:
-    """The sum of the deciding score: exact match where there is one, else a task's reward."""
-    name = next((name for name in ("em", "reward") if name in scores), next(iter(scores), ""))
-    return sum(scores.get(name, []))
+
+def right_answers(totals: Mapping[str, float]) -> float:
+    """The deciding one of the sums of each score: of exact match where there is one, else of a task's reward."""
+    name = next((name for name in ("em", "reward") if name in totals), next(iter(totals), ""))
+    return totals.get(name, 0.0)
 
 
 def chain_tokens(row: Mapping[str, Any]) -> float:
@@ -68,22 +70,27 @@ class Pooled:
     for, and drawn, as the method that went furthest did."""
 
     def __init__(self) -> None:
-        self._questions: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+        self._questions = Numbers()
         self._sums = Chains()
 
     def add(self, row: Mapping[str, Any]) -> None:
         votes = row["votes"]
         if votes is None:
             return
-        key = (row["env"], row["task_id"], row["model"], row["trial"])
-        n, drawn = self._questions.get(key, (0, 0))
-        self._questions[key] = (max(n, votes.get("n", votes["n_drawn"])), max(drawn, votes["n_drawn"]))
+        key = repr((row["env"], row["task_id"], row["model"], row["trial"]))
+        n, drawn = votes.get("n", votes["n_drawn"]), votes["n_drawn"]
+        before = self._questions.put(key, n << 32 | drawn)
+        if before is not None:
+            n_before, drawn_before = before >> 32, before & 0xFFFFFFFF
+            n, drawn = max(n, n_before), max(drawn, drawn_before)
+            self._questions.put(key, n << 32 | drawn)
+            n, drawn = n - n_before, drawn - drawn_before
+        self._sums.n += n
+        self._sums.drawn += drawn
         self._sums.tokens += chain_tokens(row)
         self._sums.counted += votes["n_drawn"]
 
     def as_dict(self) -> dict[str, Any] | None:
-        self._sums.n = sum(n for n, _ in self._questions.values())
-        self._sums.drawn = sum(drawn for _, drawn in self._questions.values())
         found = self._sums.as_dict()
         if found is not None:
             del found["stopped_by"]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import OvernightError
-from runner.results import Run, interval, load
+from runner.results import Run, load
+from runner.summing import interval
 
 METHODS: Mapping[str, str] = {
     "standard": "Standard",

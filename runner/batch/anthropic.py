@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from runner.batch.api import MB, Desk, Look, Result, counted, row_of
+from runner.batch.api import MB, Look, Result, counted, row_of
 from runner.batch.log import Batch
 from runner.models.http import HttpModel
 from runner.models.wire import Prepared
@@ -41,6 +41,8 @@ class AnthropicBatches:
     names = False
 
     def __init__(self, model: HttpModel) -> None:
+        from runner.batch.desk import Desk  # httpx takes 0.1 s of CPU
+
         self.desk = Desk(model)
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ METHODS = {
     "cot_sc": "runner.methods.cot_sc:CotSC",
     "act": "runner.methods.act:Act",
     "react": "runner.methods.react:React",
+    "react_im": "runner.methods.react_im:ReactIM",
     "react_then_cot_sc": "runner.methods.react_then_cot_sc:ReactThenCotSC",
     "cot_sc_then_react": "runner.methods.cot_sc_then_react:CotSCThenReact",
 }

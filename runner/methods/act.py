@@ -11,6 +11,7 @@ from runner.methods.acting import both_forms, out_of_steps, reply, stops
 from runner.methods.base import Method
 from runner.methods.parsing import split
 from runner.methods.prompts import opening
+from runner.methods.sparse import Turns, play
 
 
 class Act(Method):
@@ -24,7 +25,19 @@ class Act(Method):
     temperature: float = Field(0.0, ge=0)
     max_tokens: int = Field(100, gt=0)
 
+    end_on_repeat: bool = Field(
+        False,
+        description="End the episode at the same action twice in a row, in worlds with sparse thoughts.",
+    )
+
     async def solve(self, ep: Episode) -> None:
+        if ep.world.sparse:
+            steps = self.steps or ep.world.steps
+            await play(
+                ep,
+                Turns("act", steps, self.temperature, self.max_tokens, end_on_repeat=self.end_on_repeat),
+            )
+            return
         prompt = opening(ep.world, "act", ep.task)
         if seen := await ep.reset():
             prompt += seen + "\n"

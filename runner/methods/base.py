@@ -21,6 +21,8 @@ class Method(BaseModel):
     """The word used in job files."""
     acts: ClassVar[bool] = False
     """Whether it takes actions, and so needs a world that can be acted in."""
+    sparse: ClassVar[bool] = False
+    """Whether it needs a world with sparse thoughts."""
     styles: ClassVar[tuple[str, ...]] = ()
     """The prompt styles it uses (`standard`, `cot`, `act`, `react`), so that a job whose prompt files lack one
     is refused before it runs."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from runner.episode import Episode, Until
-from runner.ledger import Draw
+from runner.lines import Draw
 from runner.methods.base import Method
 from runner.methods.prompts import opening
 

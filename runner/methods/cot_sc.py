@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from runner.episode import Episode
-from runner.ledger import Draw
+from runner.lines import Draw
 from runner.methods.base import Method
 from runner.methods.cot import chains
 from runner.stopping import WORDS, parse

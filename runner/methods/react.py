@@ -11,10 +11,12 @@ from runner.methods.acting import both_forms, out_of_steps, reply, stops
 from runner.methods.base import Method
 from runner.methods.parsing import reference_split, split
 from runner.methods.prompts import opening
+from runner.methods.sparse import Turns, play
 
 
 class React(Method):
-    """Thought, action, observation, until the model finishes or the steps are used up.
+    """Thought, action, observation, until the model finishes or the steps are used up. In worlds with sparse thoughts
+    each turn is one line, an action or a thought.
 
     The step limit is the world's unless set (HotpotQA 7, FEVER 5). A reply without an action is asked for
     the action in a second call, as in the public code. `compat = "reference"` keeps that code's parsing,
@@ -29,7 +31,29 @@ class React(Method):
     temperature: float = Field(0.0, ge=0)
     max_tokens: int = Field(100, gt=0, description="Reply length of one step (the public code's 100).")
 
+    thoughts_cost_steps: bool = Field(
+        True, description="Whether a thought uses a step up, in worlds with sparse thoughts."
+    )
+    end_on_repeat: bool = Field(
+        False,
+        description="End the episode at the same action twice in a row, in worlds with sparse thoughts.",
+    )
+
     async def solve(self, ep: Episode) -> None:
+        if ep.world.sparse:
+            steps = self.steps or ep.world.steps
+            await play(
+                ep,
+                Turns(
+                    "react",
+                    steps,
+                    self.temperature,
+                    self.max_tokens,
+                    self.thoughts_cost_steps,
+                    self.end_on_repeat,
+                ),
+            )
+            return
         prompt = opening(ep.world, "react", ep.task)
         if seen := await ep.reset():
             prompt += seen + "\n"

@@ -93,6 +93,8 @@ class Gate:
         self.on_warning: Callable[[str], None] = logging.getLogger("overnight").warning
         self.on_parked: Callable[[float, str], None] | None = None
         """Told when the next call, and so all, would wait for longer than an hour for a window."""
+        self.widest = 0
+        """Most calls in flight at once that there ever were."""
         self.begun = 0
         """Calls let through so far."""
         self.patience = PATIENCE
@@ -314,7 +316,9 @@ class Gate:
             self.on_warning(f"{self.name or 'gate'}: a call larger than a whole window goes alone: {large}")
         self.waits_for = ""
         self.flying += 1
-        self.peak = max(self.peak, self.flying)
+        if self.flying > self.peak:
+            self.peak = self.flying
+            self.widest = max(self.widest, self.flying)
         ticket.flying, ticket.gate = True, self
         ticket.taken = self.limits.take(self.clock(), ticket.charge)
         self.begun += 1

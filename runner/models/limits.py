@@ -98,6 +98,10 @@ class Limits:
         """Whether any window of a minute or so is known, from the job or the server."""
         return any(seconds <= PACED for _, seconds in self._bounds)
 
+    def known_limits(self) -> dict[Key, float]:
+        """What the job or the server says, by what is counted and in how many seconds."""
+        return {key: bound.sliding.limit for key, bound in self._bounds.items()}
+
     @property
     def free(self) -> bool:
         """Whether nothing bounds what is begun."""

@@ -39,6 +39,15 @@ class Line:
         )
         self.controller = Controller(self.gate, model.in_flight or MOST_IN_FLIGHT) if model.adapts else None
         self._refusals = 0
+        self.busy = 0.0
+        """Seconds of all calls that were answered or failed."""
+        self.used: dict[Counted, float] = {
+            "requests": 0.0,
+            "tokens": 0.0,
+            "input_tokens": 0.0,
+            "output_tokens": 0.0,
+        }
+        """What they counted for the limits."""
         self.stopped: CellStopped | None = None
         """Why it answers nothing until a person acts; it is tried again all the same if there are others."""
         self.outage = (
@@ -54,6 +63,11 @@ class Line:
     def answered(self, ticket: Ticket, sent: float, reply: Reply, real: Charge) -> None:
         """A call sent at a time was answered: what it used, what the reply tells of limits."""
         self.gate.settle(ticket, real)
+        used = self.used
+        used["requests"] += 1.0
+        used["tokens"] += real.input + real.output
+        used["input_tokens"] += real.input
+        used["output_tokens"] += real.output
         self.gate.learn(reply.windows)
         self._well(sent)
         if self.controller is not None:

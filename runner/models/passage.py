@@ -183,6 +183,7 @@ class Passage:
                 reply = await line.model.call(call)
             except ModelError as error:
                 this.took = queue.clock() - sent
+                line.busy += this.took
                 this.gate_waits = line.failed(ticket, sent, error)
                 self._tell(call, error)
                 raise
@@ -195,6 +196,7 @@ class Passage:
             finally:
                 del self.under_way[id(ticket)]
             this.took = queue.clock() - sent
+            line.busy += this.took
             line.answered(ticket, sent, reply, self.charges.real(call, reply.usage))
             return reply
         finally:

@@ -13,29 +13,11 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.client import EXTRA
-
-
-@contextmanager
-def serving(latency: float) -> Iterator[str]:
-    """A benchmark server in a process of its own; its address."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.server", "--latency", str(latency)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdin is not None and server.stdout is not None
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.stdin.close()
-        server.wait(10)
+from tests.benchmarks.server import serving
 
 
 def once(kind: str, address: str, in_flight: int, calls: int) -> dict[str, Any]:
@@ -84,8 +66,8 @@ def main() -> None:
     words.add_argument("--runs", type=int, default=3)
     words.add_argument("--json", type=Path)
     given = words.parse_args()
-    with serving(given.latency) as address:
-        found = measured(given.kind, address, given.in_flight, given.calls, given.latency, given.runs)
+    with serving(given.latency) as server:
+        found = measured(given.kind, server.address, given.in_flight, given.calls, given.latency, given.runs)
     for name, value in found.items():
         sys.stdout.write(f"{name:24} {value}\n")
     if given.json:

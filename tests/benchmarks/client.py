@@ -20,16 +20,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envs.base import Task, World
+from envs.base import Observation, Session, Task, World
 
 PROMPT = "word " * 200
 EXTRA = {"react": 8, "chains": 21}
 
 
 class Bench(World):
-    """One-call tasks of a 1 KB prompt."""
+    """Tasks of a 1 KB prompt, answered at once or after searches that find 300 characters."""
 
     name = "bench"
+    acts = True
     count: int = 1000
 
     def tasks(self) -> Iterator[Task]:
@@ -38,6 +39,18 @@ class Bench(World):
 
     def score(self, task: Task, answer: str | None) -> dict[str, float]:
         return {"em": float(answer == task.target)}
+
+    def session(self, task: Task) -> Session:
+        return Desk()
+
+
+class Desk(Session):
+    async def step(self, action: str) -> Observation:
+        verb, _, words = action.removesuffix("]").partition("[")
+        if verb == "finish":
+            self.answer = words
+            return Observation("", done=True)
+        return Observation(f"result of {words} {'z' * 300}")
 
 
 async def bare(address: str, in_flight: int, calls: int) -> None:
@@ -107,7 +120,12 @@ def ours(kind: str, address: str, in_flight: int, calls: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = loop.run(partial(library.run, job(kind, address, in_flight, calls), outputs=Path(folder)))
         totals = run.manifest["totals"]
-        return {"errors": totals["errors"], "calls": totals["calls"], "lag_ms": totals["loop_lag_p99_ms"]}
+        return {
+            "errors": totals["errors"],
+            "calls": totals["calls"],
+            "lag_ms": totals["loop_lag_p99_ms"],
+            "pace": totals["pace"],
+        }
 
 
 def main(kind: str, address: str, in_flight: int, calls: int) -> None:

@@ -1,8 +1,10 @@
 """A server that costs little, for benchmarks: `python -m tests.benchmarks.server --latency SECONDS`.
 
 Answers every POST as an OpenAI-compatible service, after a fixed time, with texts of a fixed length: prompts that
-end in `Thought k:` get a search for k < 8 and a finish then. Prints its address, and at the end of its standard
-input what it saw, as JSON. One process, no checks.
+end in `Thought k:` get a search for k < 8 and a finish then; requests with tools get seven calls of the first
+tool and then one of `submit`, or a text where there is no such tool. Prints its address, and at the end of its
+standard input what it saw, as JSON: requests, most in flight, connections (all that were made, and most open at
+once), its own CPU seconds. One process, no checks.
 """
 
 from __future__ import annotations
@@ -11,16 +13,55 @@ import argparse
 import asyncio
 import json
 import re
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 STEPS = 8
 FILLER = "It follows from what is known, and so on, and so forth, and there is more to be said of it. "
 _STEP = re.compile(rb"^Thought (\d+):\s*\\?\"")
 _N = re.compile(rb'"n":(\d+)')
+_TURN = re.compile(rb'"role": ?"tool"')
+_TOOL = re.compile(rb'"name": ?"(\w+)"')
+
+
+@dataclass(slots=True)
+class Serving:
+    """A server that runs. `seen`, what it saw, is there when it has ended."""
+
+    address: str
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def serving(latency: float) -> Iterator[Serving]:
+    """A benchmark server in a process of its own; `latency` in seconds."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.server", "--latency", str(latency)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert server.stdin is not None and server.stdout is not None
+    with server.stdout:
+        it = Serving(server.stdout.readline().strip())
+        try:
+            yield it
+        finally:
+            server.stdin.close()
+            it.seen.update(json.loads(server.stdout.readline()))
+            server.wait(10)
 
 
 def answer(body: bytes, chat: bool) -> bytes:
+    if chat and (at := body.find(b'"tools":')) >= 0:
+        return with_tools(body, _TOOL.findall(body, at))
     found = _STEP.search(body[max(body.rfind(b"Thought "), 0) :][:40])
     n = int(match[1]) if (match := _N.search(body)) else 1
     if found is None:
@@ -34,22 +75,59 @@ def answer(body: bytes, chat: bool) -> bytes:
         {
             "id": "x",
             "object": "chat.completion" if chat else "text_completion",
+            "created": 0,
             "model": "mock",
             "choices": [{"index": k, "finish_reason": "stop", **one} for k in range(n)],
-            "usage": {"prompt_tokens": len(body) // 4, "completion_tokens": 40 * n},
+            "usage": usage(body, n),
         }
     ).encode()
+
+
+def with_tools(body: bytes, tools: list[bytes]) -> bytes:
+    turn, message = len(_TURN.findall(body)), {"role": "assistant", "content": FILLER}
+    last = turn >= STEPS - 1
+    if not last or b"submit" in tools:
+        name, words = ("submit", {"answer": "42"}) if last else (tools[0].decode(), {"query": "Mirna Falls"})
+        asked = {"name": name, "arguments": json.dumps(words)}
+        message["tool_calls"] = [{"id": f"call_{turn}", "type": "function", "function": asked}]
+    else:
+        message["content"] += "\nAnswer: 42"
+    return json.dumps(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "mock",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
+                    "message": message,
+                }
+            ],
+            "usage": usage(body, 1),
+        }
+    ).encode()
+
+
+def usage(body: bytes, n: int) -> dict[str, int]:
+    prompt = len(body) // 4
+    return {"prompt_tokens": prompt, "completion_tokens": 40 * n, "total_tokens": prompt + 40 * n}
 
 
 class Connection(asyncio.Protocol):
     latency = 0.0
     seen = 0
+    flying = 0
+    most_flying = 0
+    made = 0
     open = 0
     most_open = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
         self.have = bytearray()
+        Connection.made += 1
         Connection.open += 1
         Connection.most_open = max(Connection.most_open, Connection.open)
 
@@ -63,12 +141,15 @@ class Connection(asyncio.Protocol):
             return
         low = bytes(self.have[:head]).lower()
         at = low.find(b"content-length:")
-        length = int(low[at + 15 : low.find(b"\r\n", at) if low.find(b"\r\n", at) > 0 else None])
+        end = low.find(b"\r\n", at)
+        length = int(low[at + 15 : end if end > 0 else None]) if at >= 0 else 0
         if len(self.have) < head + 4 + length:
             return
         body = bytes(self.have[head + 4 : head + 4 + length])
         del self.have[: head + 4 + length]
         Connection.seen += 1
+        Connection.flying += 1
+        Connection.most_flying = max(Connection.most_flying, Connection.flying)
         reply = answer(body, b"/chat/" in low[:80])
         whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
             len(reply),
@@ -77,6 +158,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(self.latency, self._send, whole)
 
     def _send(self, whole: bytes) -> None:
+        Connection.flying -= 1
         if not self.transport.is_closing():
             self.transport.write(whole)
 
@@ -88,7 +170,14 @@ async def serve(latency: float) -> None:
     sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1\n")
     sys.stdout.flush()
     await loop.run_in_executor(None, sys.stdin.read)
-    sys.stdout.write(json.dumps({"requests": Connection.seen, "most_open": Connection.most_open}) + "\n")
+    seen = {
+        "requests": Connection.seen,
+        "most_in_flight": Connection.most_flying,
+        "connections": Connection.made,
+        "most_open": Connection.most_open,
+        "cpu": round(time.process_time(), 2),
+    }
+    sys.stdout.write(json.dumps(seen) + "\n")
 
 
 def main() -> None:

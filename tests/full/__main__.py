@@ -1,34 +1,47 @@
-"""`python -m tests.full NAME`: run one long proof, print its figures and keep them beside this file."""
+"""`python -m tests.full NAME`: run a long proof, print its figures and keep them beside this file."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tests import killing, limits
+from tests import filling, killing, killing_often, limits, soak
 from tests.published import test_chains
-from tests.runner import test_faults
+from tests.runner import test_cancelled, test_faults
 
-PROOFS = {
+PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": lambda: killing.main(kills=20, tasks=67),
+    "kill_often": killing_often.main,
+    "disk": filling.main,
+    "cancelled": test_cancelled.full,
+    "soak": soak.main,
     "faults": test_faults.full,
     "limits": limits.full,
     "chains": test_chains.full,
 }
-"""`kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
+"""By name. `kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
-enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20 orders."""
+enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20 orders.
+
+Under load: `kill_often` kills a run of 2,000 episodes of eight calls, 1,000 in flight, a hundred times: in its
+beginning, amid its calls, in its end. `disk`: a run on a disk that is full again and again. `cancelled`: a run that is
+cancelled at each of its steps, in four ways. `soak`: an hour (`--minutes`) at 5 % faults, with samples of memory and
+descriptors."""
 
 
-def main(names: list[str]) -> int:
-    if not names or set(names) - set(PROOFS):
-        sys.stderr.write(f"usage: python -m tests.full NAME...; there are: {', '.join(PROOFS)}\n")
-        return 2
-    for name in names:
-        figures: dict[str, Any] = PROOFS[name]()
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.full", description=__doc__)
+    parser.add_argument("names", nargs="+", choices=PROOFS, metavar="NAME", help=", ".join(PROOFS))
+    parser.add_argument("--minutes", type=float, help="how long `soak` takes (60)")
+    given = parser.parse_args(words)
+    for name in given.names:
+        how = {"minutes": given.minutes} if name == "soak" and given.minutes else {}
+        figures = PROOFS[name](**how)
         path = Path(__file__).parent / f"{name}.json"
         path.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2) + b"\n")
     return 0

@@ -15,11 +15,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runner import places
 from runner.errors import RunError, Transient
-from runner.ledger import Draw, Ledger, Recorded, shares
+from runner.ledger import Ledger
+from runner.lines import Draw, Recorded, shares
 from runner.models.base import Call, Choice, Params, Reply, Request, Text, Turn, Usage
 
 TMP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@pytest.fixture(params=["in memory", "on disk"], autouse=True)
+def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything holds for a small run and for one whose index is in a file."""
+    if request.param == "on disk":
+        for name, value in {"SMALL": 1, "KEPT": 50, "PARTS": 2, "STEP": 1, "EVERY": 0.0}.items():
+            monkeypatch.setattr(places, name, value)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,7 +73,7 @@ def lines(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
 # -- draws -------------------------------------------------------------------------------------------------
 def test_a_draw_is_on_disk_before_it_is_returned(ledger: Ledger, path: Path) -> None:
     (draw,) = ledger.write_reply(call(), [0], reply("Warsaw"))
-    assert [row["kind"] for row in lines(path)] == ["request", "reply", "draw"]
+    assert [row["kind"] for row in lines(path)] == ["request", "draw", "reply"]
     assert lines(path, "draw")[0]["text"] == draw.text == "Warsaw"
 
 
@@ -156,6 +166,7 @@ def test_a_reply_without_choices_is_paid_all_the_same(ledger: Ledger, path: Path
     again.close()
 
 
+@pytest.mark.parametrize("index", ["in memory"], indirect=True)
 def test_parts_are_stored_once_across_growing_prompts(ledger: Ledger, path: Path) -> None:
     shots = "Question: ...\n" * 400
     text = Text(shots)
@@ -172,12 +183,15 @@ def test_parts_are_stored_once_across_growing_prompts(ledger: Ledger, path: Path
     assert path.read_bytes().count(b"Question: ...") == 400
     # and every prompt can be put together again
     for row in lines(path, "request"):
-        whole = "".join(reopened.part(name) for _, names in row["turns"] for name in names)
+        whole = "".join(
+            row["parts"].get(name) or reopened.part(name) for _, names in row["turns"] for name in names
+        )
         assert whole.startswith(shots)
     assert whole == str(text)
     reopened.close()
 
 
+@pytest.mark.parametrize("index", ["in memory"], indirect=True)
 def test_a_request_is_written_once(ledger: Ledger, path: Path) -> None:
     for i in range(3):
         ledger.write_reply(call(first=i), [i], reply("x"))
@@ -303,6 +317,7 @@ def test_any_state_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory
         at.close()
 
 
+@pytest.mark.parametrize("index", ["in memory"], indirect=True)
 def test_a_large_state_is_stored_once(ledger: Ledger, path: Path) -> None:
     page = "a page of many words " * 1000
     for k in range(1, 8):

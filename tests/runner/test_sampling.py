@@ -25,7 +25,8 @@ from runner.errors import (
     Transient,
     Unsupported,
 )
-from runner.ledger import Draw, Ledger
+from runner.ledger import Ledger
+from runner.lines import Draw
 from runner.models.base import Call, Model, Params, Request, Text, Turn, Usage
 from runner.models.passage import Passage
 from runner.models.scripted import Script, Scripted, scripted

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.anthropic import Anthropic
 from runner.models.base import Call, Params, Request, Text, Turn, Usage
-from runner.models.transport import HttpxTransport
+from runner.models.lanes import HttpxTransport
 
 USER = Turn("user", Text("Question: why?"))
 PREFILL = Turn("assistant", Text("Thought 1: "))

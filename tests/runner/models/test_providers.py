@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from runner.errors import CellStopped, Transient, Unsupported
 from runner.models.anthropic import Anthropic
 from runner.models.base import Call, Params, Request, Text, Turn, Usage, Window
+from runner.models.lanes import HttpxTransport
 from runner.models.openai import OpenAI
 from runner.models.providers import GENERIC, TABLE, at, service_for
 from runner.models.told import DAY, windows
-from runner.models.transport import HttpxTransport
 from runner.testing import completion
 
 NOW = 1_790_000_000.0

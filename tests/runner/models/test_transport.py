@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from runner.errors import CellStopped, JobError, Transient
+from runner.models.lanes import HttpxTransport
 from runner.models.native import NativeTransport, usual_transport
-from runner.models.transport import HttpxTransport, Transport, is_local, proxy_for
+from runner.models.transport import Transport, is_local, proxy_for
 from runner.testing import Delay, Drip, Drop, FakeOpenAI, Hang
 
 BODY = b'{"model": "m", "prompt": "p"}'
@@ -168,7 +169,7 @@ async def test_as_many_connections_are_kept_as_calls_were_in_flight_and_let_go_w
                     tasks.start_soon(one)
         assert server.connections <= 150 + 50, "kept, but for those the machine was too slow for"
         _, lanes = transport.route(f"{server.url}/completions")
-        monkeypatch.setattr("runner.models.transport.KEEP_ALIVE", 0.05)
+        monkeypatch.setattr("runner.models.lanes.KEEP_ALIVE", 0.05)
         await anyio.sleep(0.1)
         await one()
         assert len(lanes._idle) == 1

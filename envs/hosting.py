@@ -1,0 +1,450 @@
+"""Engines that block, leak or crash, in worker processes of their own, beside the event loop.
+
+An engine is a plain synchronous class:
+
+    class Engine:
+        many = True                                        # whether one object may hold several episodes
+        def __init__(self, **settings): ...                # once a process; may be slow
+        def begin(self, episode: str, task: dict) -> str   # the first observation
+        def step(self, episode: str, action: str) -> tuple[str, float, bool, dict]   # text, reward, done, more
+        def end(self, episode: str) -> None
+        def close(self) -> None: ...
+
+A worker that hangs, crashes or outgrows its memory is replaced. Its episodes are brought back by taking their actions
+again in a fresh engine; where that shows anything else than before, `Lost` is raised and the episode begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import orjson
+from pydantic import Field
+
+from envs.base import Lost, Observation, Session, World, WorldError
+from envs.worker import HEAD, packed
+
+MANY = 16
+"""Episodes to a worker whose engine holds several."""
+BEGIN_SECONDS = 180.0
+"""What making an engine may take: a Java machine, a grammar."""
+TRIES = 3
+"""Workers that one action may cost before its episode is given up."""
+SHARE = 0.6
+"""Of the machine's memory, for all workers of a world together."""
+HARD = 1.25
+"""Times its memory at which a worker is ended at once; between that and the ceiling it only gets no new episodes."""
+TAIL = 400
+"""Characters of an engine's last words that are shown."""
+
+
+class Gone(Exception):
+    """A worker is no more; why, in words."""
+
+
+class HostedWorld(World):
+    """What worlds share whose engine runs in worker processes."""
+
+    manners: ClassVar[tuple[str, ...]] = (
+        *World.manners,
+        "workers",
+        "per_worker",
+        "memory_mb",
+        "step_seconds",
+    )
+
+    workers: int | None = Field(None, gt=0, description="Worker processes; unset: one a core.")
+    per_worker: int | None = Field(
+        None, gt=0, description=f"Episodes to a worker; unset: {MANY} where the engine holds several, else 1."
+    )
+    memory_mb: int | None = Field(
+        None,
+        gt=0,
+        description="Megabytes that a worker may hold before it is replaced; unset: its share of 60 % of the "
+        "machine's.",
+    )
+    step_seconds: float = Field(
+        60.0, gt=0, description="What one action may take before its worker counts as hanging."
+    )
+
+    def host(self, engine: str, settings: Mapping[str, Any]) -> Host:
+        """Workers for an engine, by the settings above. Close it in `close`."""
+        return Host(
+            engine,
+            settings,
+            workers=self.workers,
+            per_worker=self.per_worker,
+            memory_mb=self.memory_mb,
+            step_seconds=self.step_seconds,
+        )
+
+
+class Host:
+    """The workers of one engine (`module:Class`, or `file.py:Class`). Started as they are needed, ended by `close`."""
+
+    def __init__(
+        self,
+        engine: str,
+        settings: Mapping[str, Any],
+        *,
+        workers: int | None = None,
+        per_worker: int | None = None,
+        memory_mb: float | None = None,
+        step_seconds: float = 60.0,
+    ) -> None:
+        self.engine = engine
+        self.settings = dict(settings)
+        self.workers = workers or os.cpu_count() or 1
+        self.per_worker = per_worker
+        self.memory_mb = memory_mb or _memory() * SHARE / self.workers
+        self.step_seconds = step_seconds
+        self.replaced = 0
+        """Workers that were lost, and others started for them."""
+        self._all: list[_Worker] = []
+        self._starting = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._names = itertools.count()
+        self._closed = False
+
+    def session(self, task: Mapping[str, Any]) -> HostedSession:
+        """A session for a task, which is the engine's own plain dictionary."""
+        return HostedSession(self, dict(task), f"e{next(self._names)}")
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+        workers, self._all = self._all, []
+        for worker in workers:
+            await worker.stop()
+
+    # -- places ----------------------------------------------------------------------------------------
+    async def place(self) -> _Worker:
+        """A worker with room for one more episode, which is counted there; who came first is served first. Raises
+        WorldError where no engine can be made."""
+        while not self._closed:
+            free = [worker for worker in self._all if worker.open and worker.episodes < worker.room]
+            if free:
+                worker = min(free, key=lambda worker: worker.episodes)
+                worker.episodes += 1
+                return worker
+            if len(self._all) + self._starting < self.workers:
+                await self._start()
+                continue
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                if waiting.done() and not waiting.cancelled():
+                    self._wake()  # the place was offered to one who is gone
+                raise
+        raise WorldError(f"{self.engine}: its workers are closed")
+
+    async def _start(self) -> None:
+        self._starting += 1
+        try:
+            worker = await _Worker.start(self)
+        except Gone as error:
+            raise WorldError(f"{self.engine}: no engine could be made: {error}") from error
+        finally:
+            self._starting -= 1
+            self._wake()
+        if self._closed:
+            await worker.stop()
+        else:
+            self._all.append(worker)
+            self._wake(worker.room)
+
+    def _wake(self, count: int = 1) -> None:
+        """There may be room."""
+        while count and self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                count -= 1
+
+    def free(self, worker: _Worker) -> None:
+        """An episode has left a worker."""
+        worker.episodes -= 1
+        if not worker.episodes and worker.full and worker in self._all:
+            worker.kill(f"it holds more than {self.memory_mb:,.0f} MB")
+        self._wake()
+
+    def lost(self, worker: _Worker) -> None:
+        """A worker has ended."""
+        if worker in self._all:
+            self._all.remove(worker)
+            self.replaced += 1
+            self._wake(worker.room)
+
+
+class _Worker:
+    """One process and the requests under way in it."""
+
+    def __init__(self, host: Host, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
+        self.host = host
+        self.process = process
+        self.episodes = 0
+        self.room = 1
+        self.open = False
+        self.full = False
+        """Whether it holds more than it may: it gets no further episodes."""
+        self._errors = errors
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        """In order of asking, in which they are answered."""
+        self._why = ""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+        self._listening: asyncio.Task[None]
+
+    @classmethod
+    async def start(cls, host: Host) -> _Worker:
+        """Raises Gone where the engine cannot be made."""
+        ours, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        try:
+            words = [sys.executable, "-m", "envs.worker", str(theirs.fileno()), host.engine]
+            path = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), *sys.path]))
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        worker = cls(host, process, errors)
+        worker._reader, worker._writer = await asyncio.open_connection(sock=ours)
+        try:
+            worker._writer.write(packed({"settings": host.settings}))
+            async with asyncio.timeout(BEGIN_SECONDS):
+                told = await worker._next()
+        except TimeoutError:
+            await worker.stop()
+            raise Gone(f"nothing was heard of it within {BEGIN_SECONDS:g} s") from None
+        except BaseException as error:
+            worker.kill()
+            with contextlib.suppress(ProcessLookupError):
+                await process.wait()
+            if isinstance(error, EOFError):
+                raise Gone(worker._last_words()) from None
+            raise
+        if "error" in told:
+            await worker.stop()
+            raise Gone(told["error"])
+        worker.room = host.per_worker or (MANY if told["many"] else 1)
+        worker.open = True
+        worker._listening = asyncio.get_running_loop().create_task(worker._listen())
+        return worker
+
+    async def ask(self, what: str, episode: str, argument: Any = None) -> Any:
+        """What the engine says. Raises Gone where the worker ends before, WorldError for the engine's own error."""
+        if not self.open:
+            raise Gone(self._why)
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._writer.write(packed([number, what, episode, argument]))
+        if len(self._asked) == 1:
+            self._watch()
+        error, result = await answer
+        if error is not None:
+            raise WorldError(str(error))
+        return result
+
+    def _watch(self) -> None:
+        """The oldest request is being worked on from now on."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._asked:
+            seconds = self.host.step_seconds
+            self._deadline = asyncio.get_running_loop().call_later(
+                seconds, self.kill, f"an action took longer than step_seconds = {seconds:g}"
+            )
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                number, error, result, megabytes = await self._next()
+                answer = self._asked.pop(number)
+                self._watch()
+                if not answer.done():
+                    answer.set_result((error, result))
+                if megabytes > self.host.memory_mb:
+                    self.full, self.room = True, 0
+                if megabytes > HARD * self.host.memory_mb:
+                    self.kill(f"it held {megabytes:,.0f} MB of {self.host.memory_mb:,.0f}")
+        except (EOFError, OSError):
+            pass
+        finally:
+            self._ended()
+
+    async def _next(self) -> Any:
+        try:
+            size = int.from_bytes(await self._reader.readexactly(HEAD))
+            return orjson.loads(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise EOFError from None
+
+    def _ended(self) -> None:
+        if not self.open:
+            return
+        self.open = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._why = self._why or self._last_words()
+        self.kill()
+        self.host.lost(self)
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(Gone(self._why))
+                answer.exception()  # whoever asked may be gone
+        self._asked.clear()
+        self._writer.close()
+        self._errors.close()
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(ValueError, OSError):
+            size = self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(size - TAIL, 0))
+            said = self._errors.read().decode(errors="replace").strip()
+            if said:
+                return f"its process ended; its last words: ...{said[-TAIL:]}"
+        return "its process ended without a word (killed? out of memory?)"
+
+    def kill(self, why: str = "") -> None:
+        """End it now, with all that it started. Who waits for it hears why."""
+        self._why = self._why or why
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Let it end by itself, else end it."""
+        self.open = False
+        with contextlib.suppress(OSError, RuntimeError):
+            self._writer.close()
+        try:
+            async with asyncio.timeout(5):
+                await self.process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+            with contextlib.suppress(ProcessLookupError):
+                await self.process.wait()
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(Gone("the world was closed"))
+                    answer.exception()
+            if (listening := getattr(self, "_listening", None)) is not None:
+                listening.cancel()
+            self._errors.close()
+
+
+class HostedSession(Session):
+    """One episode in a worker. `more` is what the engine said beside the last observation."""
+
+    def __init__(self, host: Host, task: dict[str, Any], name: str) -> None:
+        self._host = host
+        self._task = task
+        self._name = name
+        self._worker: _Worker | None = None
+        self._first = ""
+        self._taken: list[tuple[str, str, bool]] = []
+        """Actions so far, each with what it gave."""
+        self.more: dict[str, Any] = {}
+
+    async def reset(self) -> str:
+        await self._leave()
+        self._taken.clear()
+        self._first = await self._surely(self._begin)
+        return self._first
+
+    async def step(self, action: str) -> Observation:
+        text, reward, done, more = await self._surely(self._step, action)
+        self._taken.append((action, text, done))
+        self.more = more if isinstance(more, dict) else {}
+        return Observation(text, reward, done)
+
+    async def close(self) -> None:
+        await self._leave()
+
+    # -- through workers that are lost -----------------------------------------------------------------
+    async def _surely(self, what: Any, *arguments: Any) -> Any:
+        """Do it, in another worker where this one is lost meanwhile."""
+        for tries in itertools.count(1):
+            try:
+                if self._worker is None and what != self._begin:
+                    await self._bring_back()
+                return await what(*arguments)
+            except Gone as error:
+                self._forget()
+                if tries >= TRIES:
+                    doing = f"action {arguments[0]!r:.80}" if arguments else "the beginning"
+                    raise WorldError(
+                        f"{self._host.engine}: {doing} cost {TRIES} workers, the last one as {error}"
+                    ) from error
+        raise AssertionError
+
+    async def _begin(self) -> Any:
+        self._worker = await self._host.place()
+        return await self._worker.ask("begin", self._name, self._task)
+
+    async def _step(self, action: str) -> Any:
+        assert self._worker is not None
+        return await self._worker.ask("step", self._name, action)
+
+    async def _bring_back(self) -> None:
+        """Take all actions again in a fresh engine. Raises Lost where they give anything else than before."""
+        text = await self._begin()
+        if text != self._first:
+            raise Lost(f"{self._host.engine}: the same task began otherwise in another worker")
+        for action, before, done in self._taken:
+            text, _, over, _ = await self._step(action)
+            if (text, over) != (before, done):
+                raise Lost(
+                    f"{self._host.engine}: action {action!r:.80} gave something else in another worker"
+                )
+
+    def _forget(self) -> None:
+        if self._worker is not None:
+            self._host.free(self._worker)
+            self._worker = None
+
+    async def _leave(self) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        try:
+            if worker.open:
+                with contextlib.suppress(Gone, WorldError):
+                    await worker.ask("end", self._name)
+        finally:
+            self._forget()
+
+
+def _memory() -> float:
+    """Megabytes of this machine, or of what its cgroup allows."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    with contextlib.suppress(OSError, ValueError):
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text()) / 2**20)
+    return whole

@@ -1,0 +1,1 @@
+"""Other runners beside ours on one job: `python -m tests.benchmarks.peers`."""
