@@ -7,6 +7,7 @@ WORLDS = {
     "fever": "envs.fever:Fever",
     "qa": "envs.qa:QA",
     "recording": "envs.recording:Recording",
+    "alfworld": "envs.alfworld.world:Alfworld",
     "gym": "envs.gym:Gym",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add

@@ -6,13 +6,11 @@ games. Nothing here is imported by the world.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from envs.alfworld.logic import GOAL, INSTALL, Logic, installed
-from envs.alfworld.quicker import make_quicker, use_small_library, without_planner
+from envs.alfworld.quicker import make_quicker, without_planner
 from envs.base import WorldError
 
 NOTHING = "Nothing happens."
@@ -36,9 +34,7 @@ class AlfworldEngine:
         except ImportError as error:
             raise WorldError(f"{INSTALL} ({error})") from error
         make_quicker()
-        self._folder = tempfile.TemporaryDirectory(prefix="overnight-alfworld-")
-        use_small_library(Path(self._folder.name))
-        self._make = lambda: AlfredDemangler(env=PddlEnv(textworld.EnvInfos()))
+        self._make: Callable[[], Any] = lambda: AlfredDemangler(env=PddlEnv(textworld.EnvInfos()))
         self._playing: dict[str, Any] = {}
         self._idle: list[Any] = []
 
@@ -82,7 +78,6 @@ class AlfworldEngine:
         """Forget all games."""
         self._playing.clear()
         self._idle.clear()
-        self._folder.cleanup()
 
     def _fresh(self) -> Any:
         environment = self._make()

@@ -18,7 +18,8 @@ from envs.alfworld.goals import KINDS, Goal, Kind, Wording
 Split: TypeAlias = Literal["train", "seen", "unseen"]
 
 PLANS = {"train": range(1, 13), "seen": range(1, 13), "unseen": range(13, 19)}
-"""The floor plans of a split, for each sort of room: `seen` has new tasks in the rooms of `train`, `unseen` new rooms."""
+"""The floor plans of a split, for each sort of room: `seen` has new tasks in the rooms of `train`, `unseen` new
+rooms."""
 
 CAPACITY = {
     "CoffeeMachine": 1, "HandTowelHolder": 1, "Microwave": 2, "StoveBurner": 1, "Toaster": 1, "ToiletPaperHanger": 1,

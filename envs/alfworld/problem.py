@@ -39,7 +39,7 @@ class _Names:
     """The names of a household's objects in its problem."""
 
     def __init__(self, of: Household) -> None:
-        self._count = Counter(each.kind for each in (*of.receptacles, *of.items))
+        self._count = Counter([each.kind for each in of.receptacles] + [each.kind for each in of.items])
         self._places = {each: number for number, each in enumerate(of.receptacles, 1)}
 
     def __call__(self, each: Receptacle | Item) -> str:
@@ -90,7 +90,11 @@ def _facts(of: Household, names: _Names) -> Iterator[str]:
         yield from (f"({doing}able {name})" for doing in sorted(thing.does))
 
 
-_STATES = {"clean": "(cleanable ?o) (isClean ?o)", "heat": "(heatable ?o) (isHot ?o)", "cool": "(coolable ?o) (isCool ?o)"}  # fmt: skip
+_STATES = {
+    "clean": "(cleanable ?o) (isClean ?o)",
+    "heat": "(heatable ?o) (isHot ?o)",
+    "cool": "(coolable ?o) (isCool ?o)",
+}
 
 
 def _goal(of: Household) -> str:
@@ -105,6 +109,9 @@ def _goal(of: Household) -> str:
     there = f"(receptacleType ?r {of.target}Type)"
     if of.kind.short == "puttwo":
         both = " ".join(f"(objectType {o} {thing}Type) (inReceptacle {o} ?r)" for o in ("?o", "?other"))
-        return f"(exists (?r - receptacle ?o - object ?other - object) (and {there} (not (= ?o ?other)) {both}))"
+        return (
+            f"(exists (?r - receptacle ?o - object ?other - object) (and {there} (not (= ?o ?other)) {both}))"
+        )
     state = _STATES.get(of.kind.treatment, "")
-    return f"(exists (?r - receptacle ?o - object) (and {there} (objectType ?o {thing}Type) (inReceptacle ?o ?r) {state}))"
+    inside = f"{there} (objectType ?o {thing}Type) (inReceptacle ?o ?r) {state}"
+    return f"(exists (?r - receptacle ?o - object) (and {inside}))"

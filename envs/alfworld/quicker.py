@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import shutil
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +32,7 @@ def make_quicker() -> None:
     textgen._parse_and_convert = _remembered(textgen._parse_and_convert, textgen.deepcopy)
     textworld.logic._parse_and_convert = _remembered(textworld.logic._parse_and_convert, _same_items)
     logic._parse_and_convert = _remembered(logic._parse_and_convert, _itself)
+    use_small_library()
     translate = functools.lru_cache(TRANSLATED)(fast_downward.pddl2sas)
 
     def pddl2sas(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
@@ -45,23 +46,23 @@ def without_planner(library: Any) -> None:
     library.load_sas_replan = _itself
 
 
-def use_small_library(folder: Path) -> None:
+def use_small_library() -> None:
     """Have fast_downward copy, for each environment, its library without debugging symbols: 1 MB in place of 34.
 
-    Of an ELF file the loader reads the segments that the program headers name; what follows them is left out. Where
-    the library is of another form it stays as it is.
+    Of an ELF file the loader reads the segments that the program headers name; what follows them is left out. The
+    rest is held in memory, in a file without a name. Where there is no such thing, or the library is of another form,
+    it stays as it is.
     """
     from fast_downward import interface
 
     source = Path(interface.DOWNWARD_LIB_PATH)
     end = _end_of_segments(source)
-    if end is None or end >= source.stat().st_size:
+    if end is None or end >= source.stat().st_size or not hasattr(os, "memfd_create"):
         return
-    small = folder / source.name
-    with source.open("rb") as whole, small.open("wb") as part:
+    descriptor = os.memfd_create(source.name)
+    with source.open("rb") as whole, open(descriptor, "wb", closefd=False) as part:
         part.write(whole.read(end))
-    shutil.copymode(source, small)
-    interface.DOWNWARD_LIB_PATH = str(small)
+    interface.DOWNWARD_LIB_PATH = f"/proc/self/fd/{descriptor}"
 
 
 def _end_of_segments(file: Path) -> int | None:
@@ -74,7 +75,7 @@ def _end_of_segments(file: Path) -> int | None:
         size, count = struct.unpack_from("<HH", head, 54)
         stream.seek(offset)
         table = stream.read(size * count)
-    ends = [offset + size * count]
+    ends: list[int] = [offset + size * count]
     for k in range(count):
         at, in_file = struct.unpack_from("<Q16xQ", table, k * size + 8)
         ends.append(at + in_file)
