@@ -6,6 +6,7 @@ WORLDS = {
     "hotpotqa": "envs.hotpotqa:HotpotQA",
     "fever": "envs.fever:Fever",
     "qa": "envs.qa:QA",
+    "scienceworld": "envs.scienceworld.world:ScienceWorld",
     "recording": "envs.recording:Recording",
     "alfworld": "envs.alfworld.world:Alfworld",
     "gym": "envs.gym:Gym",

@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -41,6 +41,8 @@ BEGIN_SECONDS = 180.0
 """What making an engine may take: a Java machine, a grammar."""
 TRIES = 3
 """Workers that one action may cost before its episode is given up."""
+PATIENCE = 30
+"""Workers that may be lost before one action is answered, whatever they were doing."""
 SHARE = 0.6
 """Of the machine's memory, for all workers of a world together."""
 HARD = 1.25
@@ -50,7 +52,11 @@ TAIL = 400
 
 
 class Gone(Exception):
-    """A worker is no more; why, in words."""
+    """A worker is no more; why, in words. `working`: whether it was at this very request then."""
+
+    def __init__(self, why: str, working: bool = False) -> None:
+        super().__init__(why)
+        self.working = working
 
 
 class HostedWorld(World):
@@ -314,9 +320,9 @@ class _Worker:
         self._why = self._why or self._last_words()
         self.kill()
         self.host.lost(self)
-        for answer in self._asked.values():
+        for k, answer in enumerate(self._asked.values()):
             if not answer.done():
-                answer.set_exception(Gone(self._why))
+                answer.set_exception(Gone(self._why, working=k == 0))
                 answer.exception()  # whoever asked may be gone
         self._asked.clear()
         self._writer.close()
@@ -371,11 +377,16 @@ class HostedSession(Session):
         self._first = ""
         self._taken: list[tuple[str, str, bool]] = []
         """Actions so far, each with what it gave."""
+        self._at = 0
+        """Which action is being taken, from 1; 0 for the beginning."""
+        self._costs: Counter[int] = Counter()
+        """Workers that each action has cost."""
         self.more: dict[str, Any] = {}
 
     async def reset(self) -> str:
         await self._leave()
         self._taken.clear()
+        self._costs.clear()
         self._first = await self._surely(self._begin)
         return self._first
 
@@ -390,27 +401,33 @@ class HostedSession(Session):
 
     # -- through workers that are lost -----------------------------------------------------------------
     async def _surely(self, what: Any, *arguments: Any) -> Any:
-        """Do it, in another worker where this one is lost meanwhile."""
-        for tries in itertools.count(1):
+        """Do it, in another worker where this one is lost meanwhile. An action is given up when it has cost `TRIES`
+        workers itself; those that were lost by others' actions, or from outside, are not its fault."""
+        for lost in itertools.count(1):
             try:
                 if self._worker is None and what != self._begin:
                     await self._bring_back()
                 return await what(*arguments)
             except Gone as error:
                 self._forget()
-                if tries >= TRIES:
-                    doing = f"action {arguments[0]!r:.80}" if arguments else "the beginning"
+                self._costs[self._at] += error.working
+                if (cost := self._costs[self._at]) >= TRIES or lost >= PATIENCE:
+                    actions = [action for action, _, _ in self._taken] + list(arguments)
+                    doing = f"action {actions[self._at - 1]!r:.80}" if self._at else "the beginning"
+                    what_happened = f"cost {cost} workers" if cost >= TRIES else f"saw {lost} workers end"
                     raise WorldError(
-                        f"{self._host.engine}: {doing} cost {TRIES} workers, the last one as {error}"
+                        f"{self._host.engine}: {doing} {what_happened}, the last one as {error}"
                     ) from error
         raise AssertionError
 
     async def _begin(self) -> Any:
         self._worker = await self._host.place()
+        self._at = 0
         return await self._worker.ask("begin", self._name, self._task)
 
     async def _step(self, action: str) -> Any:
         assert self._worker is not None
+        self._at += 1
         return await self._worker.ask("step", self._name, action)
 
     async def _bring_back(self) -> None:

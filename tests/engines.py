@@ -34,6 +34,11 @@ class Corridor:
         if word == "crash_once" and not Path(argument).exists():
             Path(argument).touch()
             os._exit(3)
+        if word == "crash_the_second_time":
+            with Path(argument).open("a+") as file:
+                file.write("x")
+            if Path(argument).stat().st_size == 2:
+                os._exit(3)
         if word == "hang":
             time.sleep(60)
         if word == "leak":

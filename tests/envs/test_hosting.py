@@ -106,6 +106,16 @@ async def test_an_action_that_kills_its_worker_once_is_taken_again(tmp_path: Pat
         ]  # fmt: skip
 
 
+async def test_workers_that_are_lost_while_an_episode_is_brought_back_are_not_its_last_actions_fault(
+    tmp_path: Path,
+) -> None:
+    """Each of the first three ends its worker when it is taken again, so that four are lost before the last one."""
+    again = [f"crash_the_second_time {tmp_path / str(k)}" for k in range(3)]
+    async with hosted(workers=1) as host:
+        assert (await walk(host, *again, f"crash_once {tmp_path / 'mark'}", "go"))[-1] == "room 1"
+        assert host.replaced == 4
+
+
 async def test_an_action_that_always_kills_its_worker_ends_its_episode_with_the_engines_last_words() -> None:
     async with hosted(workers=1) as host:
         with pytest.raises(WorldError, match=r"(?s)action 'crash' cost 3 workers.*the engine's last words"):
