@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests import cluster_simulated, filling, killing, killing_often, limits, soak
+from tests import cluster_simulated, filling, killing, killing_often, limits, million, soak
 from tests.published import test_chains, test_scienceworld
 from tests.runner import test_cancelled, test_faults
 
@@ -24,6 +24,7 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "limits": limits.full,
     "chains": test_chains.full,
     "cluster": cluster_simulated.full,
+    "million": million.full,
     "scienceworld": test_scienceworld.full,
     "hosted_scienceworld": test_scienceworld.full_hosted,
 }
@@ -31,7 +32,8 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
 enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20 orders.
 `cluster`: 100 workers x 10,000 episodes before one limit in virtual time, without losses and with workers lost at
-random.
+random. `million`: a run of a million episodes (`--episodes`) that is killed near its end, resumes of it, memory as it
+goes, and the time until the first request.
 
 Under load: `kill_often` kills a run of 2,000 episodes of eight calls, 1,000 in flight, a hundred times: in its
 beginning, amid its calls, in its end. `disk`: a run on a disk that is full again and again. `cancelled`: a run that is
@@ -46,10 +48,12 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.full", description=__doc__)
     parser.add_argument("names", nargs="+", choices=PROOFS, metavar="NAME", help=", ".join(PROOFS))
     parser.add_argument("--minutes", type=float, help="how long `soak` takes (60)")
+    parser.add_argument("--episodes", type=int, help="how many `million` runs (1,000,000)")
     given = parser.parse_args(words)
     for name in given.names:
-        how = {"minutes": given.minutes} if name == "soak" and given.minutes else {}
-        figures = PROOFS[name](**how)
+        key = {"soak": "minutes", "million": "episodes"}.get(name, "")
+        chosen = getattr(given, key, None)
+        figures = PROOFS[name](**({key: chosen} if chosen else {}))
         path = Path(__file__).parent / f"{name}.json"
         path.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2) + b"\n")
     return 0
