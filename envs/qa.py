@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from envs.answers import AnswerKind, KindName, answer_kind, option_texts, target_text
 from envs.base import DataError, Exemplar, Task, World
 from envs.data import find
+from envs.seen import Seen
 from envs.tables import Format, Row, listed, nearest, read_rows
 
 _USUAL = {
@@ -62,6 +63,8 @@ class _Layout(NamedTuple):
     input: str | None
     target: str
     options: tuple[str, ...]
+    used: frozenset[str | None]
+    """Columns that are no metadata."""
 
 
 class QA(World):
@@ -139,15 +142,13 @@ class QA(World):
         """
         source = self._source()
         layout: _Layout | None = None
-        seen: set[int] = set()  # hashes: a set of the ids would hold most of a large table
+        seen = Seen()
         for number, row in read_rows(source, self.format):
             place = f"{source}: row {number}"
             layout = layout or self._layout(row, place)
             task = self._task(row, number, layout, place)
-            if layout.id is not None:
-                if hash(task.id) in seen:
-                    self._refuse_doubles(source, layout.id)
-                seen.add(hash(task.id))
+            if layout.id is not None and not seen.add(task.id):
+                self._refuse_doubles(source, layout.id)
             yield task
 
     def _source(self) -> str | Path:
@@ -176,12 +177,13 @@ class QA(World):
         for match in _PLACEHOLDER.finditer(self.template):
             if match["column"] is not None:
                 self._known(match["column"], row, place, "template")
-        return _Layout(
-            id=column("id", self.fields.id, needed=False),
-            input=column("input", self.fields.input, needed=not self.template),
-            target=column("target", self.fields.target, needed=True) or "",
-            options=options,
-        )
+        id = column("id", self.fields.id, needed=False)
+        input = column("input", self.fields.input, needed=not self.template)
+        target = column("target", self.fields.target, needed=True) or ""
+        used = {id, None if self.template else input, *options}
+        if self.target_pattern is None:
+            used.add(target)
+        return _Layout(id, input, target, options, frozenset(used))
 
     @staticmethod
     def _known(column: str, row: Row, place: str, setting: str) -> str:
@@ -194,10 +196,7 @@ class QA(World):
     def _task(self, row: Row, number: int, layout: _Layout, place: str) -> Task:
         options = self._options(row, layout, place)
         question = self._question(row, layout, place)
-        used = {layout.id, None if self.template else layout.input, *layout.options}
-        if self.target_pattern is None:
-            used.add(layout.target)
-        metadata = {name: value for name, value in row.items() if name not in used}
+        metadata = {name: value for name, value in row.items() if name not in layout.used}
         if options:
             metadata["options"] = options
         return Task(
@@ -248,14 +247,14 @@ class QA(World):
 
     def _target(self, row: Row, layout: _Layout, options: Sequence[str], place: str) -> str:
         value = row[self._known(layout.target, row, place, "fields.target")]
-        where = f"{place}: column {layout.target!r}"
         try:
             text = target_text(value)
             if self.target_pattern is not None:
                 match = re.search(self.target_pattern, text)
                 if match is None:
                     raise DataError(
-                        f"{where}: {_short(text)} has no match of target_pattern {self.target_pattern!r}"
+                        f"{place}: column {layout.target!r}: {_short(text)} has no match of target_pattern "
+                        f"{self.target_pattern!r}"
                     )
                 text = (match[1] if match.re.groups else match[0]) or ""
             self._kind.gold(text, options)
@@ -265,7 +264,7 @@ class QA(World):
                 if options
                 else "check `answer` and `fields.target`"
             )
-            raise DataError(f"{where}: {error}; {hint}") from error
+            raise DataError(f"{place}: column {layout.target!r}: {error}; {hint}") from error
         return text
 
     def _refuse_doubles(self, source: str | Path, column: str) -> None:
@@ -315,6 +314,8 @@ def _options_of(task: Task) -> Sequence[str]:
 
 
 def _with_options(question: str, options: Sequence[str]) -> str:
+    if not options:
+        return question
     return "\n".join([question, *(f"{chr(ord('A') + place)}) {text}" for place, text in enumerate(options))])
 
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from itertools import chain
@@ -39,6 +39,7 @@ _SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
+_DECODER = json.JSONDecoder()
 _BUFFER = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _SHOWN = 5
@@ -223,15 +224,18 @@ def _decoded(raw: bytes, where: str, line: int) -> str:
 
 
 def _parsed(raw: bytes, where: str, line: int) -> Any:
+    text = _decoded(raw.rstrip(), where, line)
     try:
-        value = json.loads(_decoded(raw.rstrip(), where, line))
+        value, end = _DECODER.raw_decode(text) if text[:1] == "{" else (None, -1)
+        if end != len(text):
+            value = json.loads(text)
     except json.JSONDecodeError as error:
         line += error.lineno - 1
         hint = "" if raw.endswith(b"\n") else "; was the file cut off?"
         raise DataError(f"{where}: line {line}: not JSON: {error.msg}, column {error.colno}{hint}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: line {line}: JSON that cannot be read: {error}") from error
-    return _whole_pairs(value) if b"\\ud" in raw or b"\\uD" in raw else value
+    return _whole_pairs(value) if b"\\u" in raw and (b"\\ud" in raw or b"\\uD" in raw) else value
 
 
 def _whole_pairs(value: Any) -> Any:
@@ -255,6 +259,23 @@ def _object(value: Any, place: str, hint: str = "") -> Row:
     return value
 
 
+def _finite(items: Iterable[Any]) -> bool:
+    """Whether all numbers in JSON values are finite. (A quick look: it is taken at each row.)"""
+    for item in items:
+        kind = type(item)
+        if kind is str or kind is int or item is None:
+            continue
+        if kind is float:
+            if item - item != 0.0:
+                return False
+        elif kind is dict:
+            if not _finite(item.values()):
+                return False
+        elif kind is list and not _finite(item):
+            return False
+    return True
+
+
 def _not_finite(value: Any, path: str = "") -> tuple[str, float] | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else (path, value)
@@ -273,8 +294,11 @@ def _jsonl(lines: _Lines, where: str) -> Iterator[tuple[int, Row]]:
         if not raw.strip():
             continue
         number += 1
-        hint = "; if the file is one JSON document, say format = 'json'" if number == 1 else ""
-        yield number, _object(_parsed(raw, where, line), f"{where}: line {line}", hint)
+        value = _parsed(raw, where, line)
+        if type(value) is not dict or not _finite(value.values()):
+            hint = "; if the file is one JSON document, say format = 'json'" if number == 1 else ""
+            value = _object(value, f"{where}: line {line}", hint)
+        yield number, value
 
 
 def _json(lines: _Lines, where: str) -> Iterator[tuple[int, Row]]:

@@ -91,6 +91,10 @@ class Budget:
         self.check()
         self._begun += 1
 
+    def undo(self) -> None:
+        """A try that began is not made after all."""
+        self._begun -= 1
+
     def admit(self, costs: Sequence[Cost]) -> int:
         """How many of these calls, the first ones, may go into batches now; they count as under way until they
         are released. 0 where calls in batches must come back first. Raises BudgetSpent where none ever may."""

@@ -16,7 +16,7 @@ import orjson
 
 from runner.errors import RunError
 from runner.jsonl import scan
-from runner.outputs import read_manifest
+from runner.outputs import read_manifest, unmerged
 
 
 class PastDraws:
@@ -29,6 +29,11 @@ class PastDraws:
 
     def __init__(self, run: Path) -> None:
         read_manifest(run)
+        if unmerged(run):
+            raise RunError(
+                f"{run}: its workers' shards are not merged, as it goes on or its command died; first let it end: "
+                f"overnight resume {run}"
+            )
         self.run = run
         self.unreadable = 0
         self._path = run / "ledger.jsonl"

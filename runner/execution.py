@@ -92,7 +92,7 @@ class Execution:
         self.counts = Counts()
         self.stopped: dict[Cell, str] = {}
         """Cells that ended early, and the one line that says why and what to do."""
-        self.ledger = Ledger(folder.path / "ledger.jsonl")
+        self.ledger = self._ledger()
         earlier = float(folder.manifest.get("totals", {}).get("seconds", 0.0))
         self.budget = Budget(job.settings.limits, self.ledger, earlier)
         self.sums = Summing() if folder.fresh else None
@@ -121,6 +121,9 @@ class Execution:
         self.pace = Pace(self._most_episodes())
         self.interrupted = 0
         """How many times the run was asked to stop."""
+
+    def _ledger(self) -> Ledger:
+        return Ledger(self.folder.path / "ledger.jsonl")
 
     # -- models in batch mode ---------------------------------------------------------------------------
     def _batches(self, manner: Manner) -> Batches | None:
@@ -281,17 +284,17 @@ class Execution:
         """Whether it ended in an earlier process as it would now. Raises RunError where its task has changed since
         and that was not accepted."""
         lines = self._done
-        index = None if lines is None else lines.done(planned.id)
-        if lines is None or index is None:
+        slot = None if lines is None else lines.done(planned.id)
+        if lines is None or slot is None:
             return False
-        if not lines.has_config(planned.id, self._configs.of(planned)):
+        if not lines.has_config(slot, self._configs.of(planned)):
             if not self.accept_changes and (change := changed(planned, lines.row(planned.id))):
                 raise RunError(
                     f"{self.folder.path}: {change}. Go back to what it was, or take the change on purpose with "
                     "--accept-changes (its episodes run again, with replies from the ledger where those fit)"
                 )
             return False
-        if index != planned.index:
+        if lines.index(slot) != planned.index:
             self.moved.put(planned.id, planned.index)
         return True
 
@@ -299,6 +302,9 @@ class Execution:
         return self.job.count()
 
     async def _count(self) -> None:
+        await (
+            self.scheduler.begun.wait()
+        )  # what is done already is passed over sooner without a second reader beside it
         try:
             self.counts.total = await to_thread.run_sync(self._planned, abandon_on_cancel=True)
         except WorldError as error:  # far down in the data: no need to get there by paying

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from envs.base import DataError, Task, World, WorldError
+from envs.seen import Seen
 from runner import identity, registry
 from runner.budget import Limits
-from runner.compact import Numbers
 from runner.errors import JobError
 from runner.identity import plain
 from runner.jobfile import Keys, Locator, beside, copied, load, override
@@ -55,6 +55,16 @@ class Settings(BaseModel):
         default_factory=dict, description="Models for other roles than the policy's, e.g. {judge = 'big'}."
     )
     limits: Limits = Field(default_factory=Limits)
+    workers: int = Field(1, gt=0, description="Processes that share the work.")
+    engine: Literal["local", "ray"] = Field(
+        "local", description="What starts the workers: this machine, or a Ray cluster (`overnight[ray]`)."
+    )
+    address: str = Field(
+        "auto", description="The Ray cluster's, e.g. 10.0.0.1:6379; `auto`: the one there is."
+    )
+    worker_megabytes: int | None = Field(
+        None, gt=0, description="A worker that takes more memory than this is replaced by a new one."
+    )
     reuse: list[str] = Field(
         default_factory=list, description="Folders of earlier runs whose draws are taken, not asked for anew."
     )
@@ -300,9 +310,9 @@ class Job:
 
 
 def _distinct(tasks: Iterator[Task], env: str) -> Iterator[Task]:
-    seen = Numbers()
+    seen = Seen()
     for task in _checked(tasks, env):
-        if seen.put(task.id, 1):
+        if not seen.add(task.id):
             raise DataError(
                 f"envs.{env}: two tasks have the id {task.id!r}; ids name draws, so each must be its own"
             )

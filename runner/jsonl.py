@@ -323,12 +323,16 @@ def scan(path: Path, start: int = 0) -> Iterator[tuple[int, int, dict[str, Any] 
     with file:
         offset = file.seek(start)
         for line in file:
-            row: Any = None
-            if line.strip():
-                with contextlib.suppress(orjson.JSONDecodeError):
-                    row = orjson.loads(line)
-                yield offset, len(line), row if isinstance(row, dict) else None
-            offset += len(line)
+            length = len(line)
+            try:
+                row: Any = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                row = None
+            if type(row) is dict:
+                yield offset, length, row
+            elif not line.isspace():
+                yield offset, length, None
+            offset += length
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -52,15 +52,21 @@ class LastLines:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def done(self, episode: str) -> int | None:
-        """Its place in plan order, of an episode that ended other than in an error; else None."""
-        slot = self._slots.get(episode)
-        return None if slot is None or self._configs[slot] == _OWED else self._indices[slot]
+    def __contains__(self, episode: object) -> bool:
+        return isinstance(episode, str) and self._slots.get(episode) is not None
 
-    def has_config(self, episode: str, config: str) -> bool:
-        """Whether an episode has a line with this config."""
+    def done(self, episode: str) -> int | None:
+        """The number, for `index` and `has_config`, of an episode that ended other than in an error; else None."""
         slot = self._slots.get(episode)
-        return slot is not None and self._configs[slot] == _digest(config)
+        return None if slot is None or self._configs[slot] == _OWED else slot
+
+    def index(self, slot: int) -> int:
+        """An episode's place in plan order."""
+        return self._indices[slot]
+
+    def has_config(self, slot: int, config: str) -> bool:
+        """Whether an episode ended with this config."""
+        return self._configs[slot] == _digest(config)
 
     def row(self, episode: str) -> dict[str, Any] | None:
         """An episode's last line; None where it has none, or it can no longer be read."""

@@ -45,13 +45,14 @@ KINDS = 1000
 
 class Ledger:
     """The open ledger of one run. Draws are found by (scope, hash, i), observations by (episode, life, attempt,
-    step); only their places in the file are kept in memory."""
+    step); only their places in the file are kept in memory. `frozen`: nobody writes to it while it is open, here or
+    elsewhere; then several processes may have it open."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, frozen: bool = False) -> None:
         self._file = Appender(path)
         self.written: Callable[[], Awaitable[None]] = self._file.written
         """Until all that was given to be kept is in the kernel's hands. Raises RunError where it cannot be."""
-        self._places = Places(path)
+        self._places = Places(path, frozen=frozen)
         self._held: tuple[Span, dict[str, str]] | None = None
         self._digests: dict[int, tuple[Mapping[str, Any], Params, str, tuple[str, ...]]] = {}
         self._replies = 0
@@ -480,7 +481,7 @@ class Ledger:
     def close(self) -> None:
         """Raises RunError where something could not be kept and nobody has heard of it."""
         with suppress(RunError):  # else the index is complete as far as it was noted last
-            if self._places.on_disk and self._file.whole:
+            if self._places.on_disk and not self._places.frozen and self._file.whole:
                 self._places.finish(*self._so_far())
         self._places.close()
         if self.earlier is not None:

@@ -316,7 +316,7 @@ async def _execute(
     accept_changes: bool = True,
 ) -> Run:
     try:
-        execution = completion or Execution(job, folder, readback=readback, batching=batching)
+        execution = completion or _execution(job, folder, readback, batching)
         execution.accept_changes = accept_changes
         with closing(execution.ledger):
             beside = readback or completion is not None  # how the run stands is not changed by it
@@ -343,6 +343,16 @@ async def _execute(
     finally:
         folder.close()
     return ended
+
+
+def _execution(job: Job, folder: RunFolder, readback: bool, batching: Manner | None) -> Execution:
+    """What runs the episodes: this process, or several."""
+    settings = job.settings
+    if readback or (settings.workers == 1 and settings.engine == "local"):
+        return Execution(job, folder, readback=readback, batching=batching)
+    from runner.cluster import coordinator, engines
+
+    return coordinator.Coordinator(job, folder, engines.made(settings.engine, settings.address))
 
 
 def _sum_up(

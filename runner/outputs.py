@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import heapq
 import os
 import platform
 import subprocess
@@ -23,6 +24,9 @@ from runner.lastlines import LastLines
 SCHEMA = 1
 """Version of `run.json`."""
 PACKAGES = ("overnight", "anyio", "httpx", "aiolimiter", "orjson", "pydantic", "genai-prices", "xllamacpp")
+SHARDS, MERGED, INTENT = "shards", "shards.merged", "merge.json"
+"""What several workers write, beside the run's own files: their shards; these when they were merged; and how far that
+is."""
 INDENT = orjson.OPT_INDENT_2  # keys in their own order: the order of a job's tables is the plan's
 
 
@@ -36,6 +40,7 @@ class RunFolder:
         self.path = path
         self._lock = _take_lock(path)
         try:
+            self._merge()
             self.trajectories = Appender(path / "trajectories.jsonl")
         except BaseException:
             os.close(self._lock)
@@ -66,6 +71,13 @@ class RunFolder:
         """The folder of an earlier run. Raises RunError where it is none, or another process has it."""
         read_manifest(path)
         return cls(path)
+
+    def _merge(self) -> None:
+        """Take in what workers of a command that died have left in shards."""
+        if unmerged(self.path):
+            from runner.cluster.merge import merge
+
+            merge(self.path)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -213,6 +225,11 @@ def locked(path: Path) -> bool:
         os.close(probe)
 
 
+def unmerged(path: Path) -> bool:
+    """Whether a run has shards that are not merged yet, or not to the end."""
+    return any((path / name).exists() for name in (SHARDS, MERGED, INTENT))
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """A run's `run.json`. Raises RunError where the folder holds no run, or the file is damaged."""
     try:
@@ -229,8 +246,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a run in plan order, the last line of each id. A running run may be read too."""
-    yield from LastLines(path / "trajectories.jsonl").rows()
+    """The rows of a run in plan order, the last line of each id. A running run may be read too, also where several
+    processes write it."""
+    own = LastLines(path / "trajectories.jsonl")
+    shards = [LastLines(file) for file in sorted(path.glob("shards/*/trajectories.jsonl"))]
+    if not shards:
+        yield from own.rows()
+        return
+    alone = (row for row in own.rows() if not any(row["id"] in shard for shard in shards))
+    rows = [alone, *(shard.rows() for shard in shards)]
+    yield from heapq.merge(*rows, key=lambda row: row.get("index", 0))
 
 
 def provenance() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,16 @@ class Pace:
         self._worked += worked
         self._episodes += 1
         self._longest = max(self._longest, worked)
+
+    def sums(self) -> tuple[float, int, float]:
+        """Seconds of work of all episodes that ended, their number, and the seconds of the longest."""
+        return self._worked, self._episodes, self._longest
+
+    def together(self, sums: Sequence[tuple[float, int, float]]) -> None:
+        """Of several processes that work side by side: what `sums` says in each."""
+        self._worked = sum(worked for worked, _, _ in sums)
+        self._episodes = sum(episodes for _, episodes, _ in sums)
+        self._longest = max((longest for _, _, longest in sums), default=0.0)
 
     def as_dict(self, passages: list[Passage]) -> dict[str, Any]:
         """`seconds`, `shortest_seconds`, their `ratio` and what the run was `bound_by`; {} where nothing ended, or a

@@ -69,8 +69,10 @@ class Places:
     to be called when it is `full` and the ledger's own lines are written. Call `note` when it is `due`.
     """
 
-    def __init__(self, ledger: Path) -> None:
+    def __init__(self, ledger: Path, *, frozen: bool = False) -> None:
         self._ledger = ledger
+        self.frozen = frozen
+        """Whether others have the file open, too, and nobody writes to it; what it lacks stays in memory."""
         self._path = ledger.with_suffix(".index")
         self._fd = -1
         self._failure: OSError | None = None
@@ -169,6 +171,8 @@ class Places:
     @property
     def full(self) -> bool:
         """Whether so much waits that `write` should be called, once the ledger's lines are written."""
+        if self.frozen:
+            return False
         if self._slots is None:
             return self._put >= SMALL
         return self._note is not None or bool(self._full)
@@ -220,6 +224,8 @@ class Places:
     @property
     def due(self) -> bool:
         """Whether it is time for a `note`."""
+        if self.frozen:
+            return False
         return self._slots is not None and self._note is None and monotonic() - self._noted >= EVERY
 
     def note(self, size: int, edge: bytes, changed: int, counts: Mapping[str, Any]) -> None:
@@ -234,7 +240,7 @@ class Places:
     def finish(self, size: int, edge: bytes, changed: int, counts: Mapping[str, Any]) -> None:
         """Note that at once, as the last thing that is done, and so that it survives the machine. Raises RunError
         where it cannot be kept."""
-        if self._slots is None:
+        if self._slots is None or self.frozen:
             return
         self.note(size, edge, changed, counts)
         assert self._note is not None
@@ -264,23 +270,27 @@ class Places:
         """Take up the file, if there is one that fits the ledger: up to which byte it knows the ledger, and what that
         had counted there. (0, {}) where all of the ledger is to be read."""
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = os.open(self._path, (os.O_RDONLY if self.frozen else os.O_RDWR) | os.O_CLOEXEC)
         except FileNotFoundError:
             return 0, {}
         except OSError:
-            self._remove()
+            if not self.frozen:
+                self._remove()
             return 0, {}
         try:
             note = self._newest()
             if self._fits(note):
                 self._start(Slots(self._fd, os.fstat(self._fd).st_size, note["directory"]))
-                if note["clean"]:  # it is not, from now on
+                if note["clean"] and not self.frozen:  # it is not, from now on
                     self._write_note({**note, "clean": False})
                     os.fsync(self._fd)
                 return int(note["size"]), dict(note["counts"])
         except (OSError, TypeError, KeyError, ValueError, struct.error):
             pass
-        self._remove()
+        if self.frozen:
+            self.close()
+        else:
+            self._remove()
         return 0, {}
 
     def _newest(self) -> dict[str, Any]:

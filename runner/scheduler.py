@@ -35,6 +35,8 @@ class Scheduler:
         self.in_flight = 0
         """Episodes that were handed out and have not ended."""
         self.draining = False
+        self.begun = asyncio.Event()
+        """Set when the first episode was read."""
         self.moved: Callable[[], None] = lambda: None
         """Told when `in_flight` or `full` has changed."""
         self._fed = False
@@ -85,6 +87,7 @@ class Scheduler:
             if not batch and self._plan_error is None:
                 break
             self._ready.extend(batch)
+            self.begun.set()
             while self._ready:
                 if self._idle:
                     self._hand_out()

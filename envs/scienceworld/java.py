@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def start(heap: int) -> Any:
             die_on_exit=True,
             enable_auth=True,  # what listens on a port of this machine obeys only its owner
             return_proc=True,
+            cwd=tempfile.gettempdir(),  # it leaves a file where it stands
         )
     except ValueError as error:  # no port was printed
         said = subprocess.run([str(program), "-version"], capture_output=True, text=True, check=False).stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests import filling, killing, killing_often, limits, soak
+from tests import cluster_simulated, filling, killing, killing_often, limits, soak
 from tests.published import test_chains, test_scienceworld
 from tests.runner import test_cancelled, test_faults
 
@@ -23,12 +23,15 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "faults": test_faults.full,
     "limits": limits.full,
     "chains": test_chains.full,
+    "cluster": cluster_simulated.full,
     "scienceworld": test_scienceworld.full,
     "hosted_scienceworld": test_scienceworld.full_hosted,
 }
 """By name. `kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
 enforces 600 requests a minute. `chains`: stopping rules on 250 questions with 40 real chains, in 20 orders.
+`cluster`: 100 workers x 10,000 episodes before one limit in virtual time, without losses and with workers lost at
+random.
 
 Under load: `kill_often` kills a run of 2,000 episodes of eight calls, 1,000 in flight, a hundred times: in its
 beginning, amid its calls, in its end. `disk`: a run on a disk that is full again and again. `cancelled`: a run that is

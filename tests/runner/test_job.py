@@ -85,13 +85,15 @@ def of(raw: dict[str, Any] | None = None, **more: Any) -> Job:
 
 def test_every_key_of_a_job_file_is_read(read: Any) -> None:
     job = read(
-        'compat = "reference"\ntrials = 2\nrows = 9\nids = ["a", 7]\nshuffle_seed = 233\n'
+        'compat = "reference"\nworkers = 3\nworker_megabytes = 900\n'
+        + 'trials = 2\nrows = 9\nids = ["a", 7]\nshuffle_seed = 233\n'
         + GOOD
         + '[where]\nlevel = ["easy", "hard"]\n[roles]\njudge = "big"\n[models.big]\nprovider = "scripted"\n'
     )
     assert job.settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "good", "seed": 1, "compat": "reference", "trials": 2, "limit": 2, "rows": 9, "ids": ["a", "7"],
         "where": {"level": ["easy", "hard"]}, "shuffle_seed": 233, "roles": {"judge": "big"}, "reuse": [],
+        "workers": 3, "engine": "local", "address": "auto", "worker_megabytes": 900,
         "limits": {"max_episodes": 4, "episode_draws": 50} | NO_BUDGET,
     }  # fmt: skip
     assert job.worlds["hotpotqa"].compat == job.methods["cot"].compat == "reference"
@@ -104,6 +106,7 @@ def test_keys_that_are_not_given_have_the_documented_values(read: Any) -> None:
     assert settings.model_dump(exclude={"models", "envs", "methods"}) == {
         "name": "job", "seed": 233, "compat": "default", "trials": 1, "limit": None, "rows": None, "ids": None,
         "where": {}, "shuffle_seed": None, "roles": {}, "reuse": [],
+        "workers": 1, "engine": "local", "address": "auto", "worker_megabytes": None,
         "limits": {"max_episodes": 200, "episode_draws": 2000} | NO_BUDGET,
     }  # fmt: skip
 
@@ -124,7 +127,7 @@ def test_a_methods_own_compat_wins_over_the_jobs(read: Any) -> None:
 WRONG = {
     # (what is replaced, by what): what is said
     ("limit = 2", "limmit = 2"): "job.toml, line 3 (limmit): unknown key 'limmit'; did you mean 'limit'?",
-    ("limit = 2", "zzz = 2"): "job.toml, line 3 (zzz): unknown key 'zzz'; known: compat, envs, ids, limit,",
+    ("limit = 2", "zzz = 2"): "job.toml, line 3 (zzz): unknown key 'zzz'; known: address, compat, engine, envs, ids,",
     ("limit = 2", "limit = 0"): "job.toml, line 3 (limit): input should be greater than or equal to 1, not 0",
     ("limit = 2", 'limit = "2"'): "job.toml, line 3 (limit): input should be a valid integer, not '2'",
     ("limit = 2", "limit = true"): "job.toml, line 3 (limit): input should be a valid integer, not True",
