@@ -17,9 +17,7 @@ from pathlib import Path
 from envs.alfworld.goals import Wording
 from envs.base import WorldError
 
-INSTALL = (
-    "ALFWorld's engine is not installed: pip install 'overnight[alfworld]' (it compiles for some minutes)"
-)
+INSTALL = "ALFWorld's engine is not installed; run: pip install 'overnight[alfworld]' (it compiles for some minutes)"
 GOAL = "UNKNOWN GOAL"
 """What stands in a grammar for the goal's text."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 from pydantic import Field, PrivateAttr, field_validator
 
@@ -80,10 +80,10 @@ class Alfworld(HostedWorld):
     raw: bool = Field(
         False, description="Observations to the engine's letter, with its banner and `You arrive at loc 7.`"
     )
-    thoughts: Literal["world", "engine"] = Field(
-        "world",
-        description="Who answers `think: ...`. `engine`: it is an action that the engine does not know, as in the "
-        "public code, and its answer is replaced.",
+    thoughts_reach_engine: bool = Field(
+        False,
+        description="Whether `think: ...` goes to the engine, which does not know it, and its answer is replaced, as "
+        "in the public code. It is an action then and always costs a step.",
     )
 
     _host: Host | None = PrivateAttr(default=None)
@@ -162,7 +162,7 @@ class Alfworld(HostedWorld):
         return texts
 
     def thought(self, line: str) -> str | None:
-        return None if self.thoughts == "engine" else super().thought(line)
+        return None if self.thoughts_reach_engine else super().thought(line)
 
     # -- the end ---------------------------------------------------------------------------------------
     def score_outcome(self, task: Task, outcome: Outcome) -> dict[str, float]:
