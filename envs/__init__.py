@@ -8,6 +8,7 @@ WORLDS = {
     "qa": "envs.qa:QA",
     "scienceworld": "envs.scienceworld.world:ScienceWorld",
     "recording": "envs.recording:Recording",
+    "alfworld": "envs.alfworld.world:Alfworld",
     "gym": "envs.gym:Gym",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add

@@ -41,8 +41,8 @@ BEGIN_SECONDS = 180.0
 """What making an engine may take: a Java machine, a grammar."""
 TRIES = 3
 """Workers that one action may cost before its episode is given up."""
-PATIENCE = 30
-"""Workers that may be lost before one action is answered, whatever they were doing."""
+PATIENCE = 20
+"""Workers that may be lost before one action is answered, through whatever."""
 SHARE = 0.6
 """Of the machine's memory, for all workers of a world together."""
 HARD = 1.25
@@ -52,7 +52,8 @@ TAIL = 400
 
 
 class Gone(Exception):
-    """A worker is no more; why, in words. `working`: whether it was at this very request then."""
+    """A worker is no more; why, in words. `working`: whether it was at this very request then, and not killed from
+    outside."""
 
     def __init__(self, why: str, working: bool = False) -> None:
         super().__init__(why)
@@ -300,7 +301,9 @@ class _Worker:
                 if megabytes > HARD * self.host.memory_mb:
                     self.kill(f"it held {megabytes:,.0f} MB of {self.host.memory_mb:,.0f}")
         except (EOFError, OSError):
-            pass
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.process.wait()  # how it ended tells whose fault that is
         finally:
             self._ended()
 
@@ -317,12 +320,13 @@ class _Worker:
         self.open = False
         if self._deadline is not None:
             self._deadline.cancel()
+        outside = not self._why and self.process.returncode == -signal.SIGKILL
         self._why = self._why or self._last_words()
         self.kill()
         self.host.lost(self)
         for k, answer in enumerate(self._asked.values()):
             if not answer.done():
-                answer.set_exception(Gone(self._why, working=k == 0))
+                answer.set_exception(Gone(self._why, working=k == 0 and not outside))
                 answer.exception()  # whoever asked may be gone
         self._asked.clear()
         self._writer.close()

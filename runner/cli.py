@@ -320,6 +320,21 @@ def table1(folders: tuple[Path, ...], as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def table3(folders: tuple[Path, ...], as_json: bool) -> None:
+    """The ReAct paper's Table 3 (ALFWorld) from a run (or several, together), beside the paper's numbers."""
+    from runner.analysis.table3 import table3
+
+    tables = table3(*folders)
+    if as_json:
+        _echo_json([found.as_dict() for found in tables])
+    else:
+        click.echo("\n\n".join(map(str, tables)))
+
+
+@main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--complete", is_flag=True, help="First draw the chains that early stopping left out.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the points.")

@@ -39,6 +39,9 @@ class Corridor:
                 file.write("x")
             if Path(argument).stat().st_size == 2:
                 os._exit(3)
+        if word == "wait_for":
+            while not Path(argument).exists():
+                time.sleep(0.01)
         if word == "hang":
             time.sleep(60)
         if word == "leak":

@@ -131,7 +131,8 @@ async def disturbed(
         print(f"{name}: {figures[name]}", flush=True)
     calm, troubled = outcomes
     assert len(calm) == episodes
-    assert [each for each in (*calm.values(), *troubled.values()) if each[2] is not None] == []
+    lost = [each[2]["message"] for each in (*calm.values(), *troubled.values()) if each[2] is not None]
+    assert lost == []
     assert troubled == calm
     assert figures["disturbed"]["kills"] > 0
     return figures

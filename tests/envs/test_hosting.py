@@ -116,6 +116,22 @@ async def test_workers_that_are_lost_while_an_episode_is_brought_back_are_not_it
         assert host.replaced == 4
 
 
+async def test_workers_that_are_killed_from_outside_are_not_the_fault_of_the_action_they_were_at(
+    tmp_path: Path,
+) -> None:
+    mark = tmp_path / "mark"
+    async with hosted(workers=1) as host:
+        episode = asyncio.ensure_future(walk(host, "go", f"wait_for {mark}", "go"))
+        for killed in range(4):
+            while not (host._all and host.replaced == killed and host._all[0]._asked):
+                await asyncio.sleep(0.01)
+            os.kill(host._all[0].process.pid, signal.SIGKILL)
+            while host.replaced == killed:
+                await asyncio.sleep(0.01)
+        mark.touch()
+        assert await episode == ["a corridor, room 0", "room 1", "room 1", "room 2"]
+
+
 async def test_an_action_that_always_kills_its_worker_ends_its_episode_with_the_engines_last_words() -> None:
     async with hosted(workers=1) as host:
         with pytest.raises(WorldError, match=r"(?s)action 'crash' cost 3 workers.*the engine's last words"):

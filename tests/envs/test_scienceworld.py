@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from itertools import zip_longest
 
 import pytest
 from pydantic import ValidationError
@@ -22,6 +22,9 @@ from runner import library
 from runner.job import Job
 from runner.methods.react import React
 from runner.models.scripted import scripted
+from tests.hosted import played as played_in_workers
+from tests.hosted import wanderer, what_happened, workers
+from tests.published.test_scienceworld import WAYS
 
 NON_LIVING = (
     {"task": "find-non-living-thing", "variation": 0},
@@ -141,7 +144,7 @@ def test_worlds_that_take_turns_in_one_machine_are_as_if_alone(simulator):
     assert [sum(step[1] for step in steps) for _, steps in alone] == [100] * len(SHORT)
     firsts = [simulator.begin(str(k), task) for k, (task, _) in enumerate(SHORT)]
     together = [[] for _ in SHORT]
-    for turn in zip_longest(*(actions for _, actions in SHORT)):
+    for turn in itertools.zip_longest(*(actions for _, actions in SHORT)):
         for k, action in enumerate(turn):
             if action is not None:
                 together[k].append(simulator.step(str(k), action))
@@ -208,6 +211,27 @@ def test_java_ends_with_a_worker_that_is_killed():
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         assert ends(machine)
+
+
+async def test_a_worker_that_is_killed_changes_no_trajectory():
+    """In small; `python -m tests.full hosted_scienceworld` plays 64 at once."""
+    if problem := java.missing():
+        pytest.skip(problem)
+    world = ScienceWorld(workers=1, heap=128)
+    policy, calls = wanderer(WAYS), itertools.count(1)
+
+    def murderous(call):
+        if next(calls) == 6:
+            for worker in workers():
+                os.kill(worker, signal.SIGKILL)
+        return policy(call)
+
+    calm = await played_in_workers(world, policy, episodes=3, steps=3)
+    troubled = await played_in_workers(world, murderous, episodes=3, steps=3)
+    assert next(calls) == 10
+    assert {task: what_happened(row) for task, row in troubled.items()} == {
+        task: what_happened(row) for task, row in calm.items()
+    }
 
 
 def test_a_machine_that_dies_takes_its_worker_with_it():

@@ -26,6 +26,7 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "cluster": cluster_simulated.full,
     "million": million.full,
     "scienceworld": test_scienceworld.full,
+    "hosted_scienceworld": test_scienceworld.full_hosted,
 }
 """By name. `kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
@@ -39,7 +40,8 @@ beginning, amid its calls, in its end. `disk`: a run on a disk that is full agai
 cancelled at each of its steps, in four ways. `soak`: an hour (`--minutes`) at 5 % faults, with samples of memory and
 descriptors.
 
-Worlds: `scienceworld` replays recorded solutions in the simulator."""
+Worlds: `scienceworld` replays recorded solutions in the simulator. `hosted_scienceworld` plays 64 episodes at once
+while a worker is killed every five seconds."""
 
 
 def main(words: list[str]) -> int:

@@ -17,15 +17,32 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from envs.data import find
 from envs.scienceworld import java
 from envs.scienceworld.engine import ScienceWorldEngine
+from envs.scienceworld.world import ScienceWorld
+from tests.hosted import disturbed
 
 RECORDING = "scienceworld/gold_easy_15.jsonl"
 BEES = ("grow-fruit", "mendelian")
 FEW = 3
+WAYS = (
+    *(
+        "look around",
+        "inventory",
+        "wait1",
+        "open cupboard",
+        "pick up thermometer",
+        "look in table",
+        "read picture",
+    ),
+    *(f"go to {place}" for place in ("kitchen", "hallway", "workshop", "outside", "greenhouse")),
+    *(f"teleport to {place}" for place in ("kitchen", "workshop", "art studio", "bathroom")),
+)
+"""Actions that change something in every task, and end none."""
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +116,9 @@ def full() -> dict[str, Any]:
         "observations": sum(of for _, of in counts.values()),
         "different": {name: different for name, (different, _) in counts.items() if different},
     }
+
+
+def full_hosted() -> dict[str, Any]:
+    """For `tests.full`: 64 episodes at once, in eight Java machines of which one is killed every five seconds."""
+    world = ScienceWorld(workers=8, per_worker=8, heap=128)
+    return anyio.run(lambda: disturbed(world, WAYS, episodes=64, steps=20, every=5.0))
