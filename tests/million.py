@@ -68,11 +68,12 @@ class Answers:
     def __init__(self) -> None:
         self.body = orjson.dumps(REPLY)
         self.first: float | None = None
+        self.first_cpu = 0.0
         self._asked: list[asyncio.Future[None]] = []
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Response:
         if self.first is None:
-            self.first = time.time()
+            self.first, self.first_cpu = time.time(), time.process_time()
         loop = asyncio.get_running_loop()
         if not self._asked:
             loop.call_later(0.002, self._answer)
@@ -139,6 +140,7 @@ def child(folder: Path, kill_at: int, every: int) -> dict[str, Any]:
         "errors": totals["errors"],
         "cut_off": totals["cut_off_attempts"],
         "first_request_s": None if answers.first is None else round(answers.first - began, 2),
+        "first_request_cpu_s": round(answers.first_cpu, 2),
         "seconds": round(time.time() - began, 1),
         "cpu_s": round(time.process_time(), 1),
         "rss_mb": rss_mb(),
@@ -166,8 +168,9 @@ def started(folder: Path, kill_at: int = 0, every: int = 0) -> dict[str, Any]:
     return found
 
 
-def first_request(folder: Path) -> float:
-    """Seconds from the start of `overnight run` to the first byte of a request, with all rows to read."""
+def first_request(folder: Path) -> tuple[float, float]:
+    """Seconds from the start of `overnight run` to the first byte of a request, with all rows to read; and the CPU
+    seconds that it took."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         (folder / "first.toml").write_text(JOB.format(url=url, at_once=AT_ONCE))
@@ -183,10 +186,12 @@ def first_request(folder: Path) -> float:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1)
-            return round(time.monotonic() - began, 3)
+            seconds = time.monotonic() - began
         finally:
             process.kill()
-            process.wait()
+            _, _, used = os.wait4(process.pid, 0)
+            process.returncode = -signal.SIGKILL
+    return round(seconds, 3), round(used.ru_utime + used.ru_stime, 3)
 
 
 def full(episodes: int = EPISODES) -> dict[str, Any]:
@@ -195,8 +200,14 @@ def full(episodes: int = EPISODES) -> dict[str, Any]:
         folder = Path(scratch)
         write_rows(folder / "rows.jsonl", episodes)
         (folder / "job.toml").write_text(JOB.format(url="http://127.0.0.1:9/v1", at_once=AT_ONCE))
-        figures: dict[str, Any] = {"episodes": episodes, "in_flight": AT_ONCE}
-        figures["first_request_s"] = min(first_request(folder) for _ in range(3))
+        busy = round(os.getloadavg()[0], 1)
+        figures: dict[str, Any] = {
+            "episodes": episodes,
+            "in_flight": AT_ONCE,
+            "load_of_the_machine_before": busy,
+        }
+        firsts = [first_request(folder) for _ in range(3)]
+        figures["first_request_s"], figures["first_request_cpu_s"] = map(min, zip(*firsts, strict=True))
         say(f"first request after {figures['first_request_s']} s\n")
         figures["run"] = started(folder, episodes - LEFT, every=episodes // 10)
         say(f"run: {figures['run']}\n")
