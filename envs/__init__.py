@@ -10,6 +10,7 @@ WORLDS = {
     "recording": "envs.recording:Recording",
     "alfworld": "envs.alfworld.world:Alfworld",
     "gym": "envs.gym:Gym",
+    "webshop": "envs.webshop.world:WebShop",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add
 theirs by an entry point in the group `overnight.envs`."""

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from runner.analysis.figure2 import figure2
     from runner.analysis.table1 import table1
     from runner.analysis.table3 import table3
+    from runner.analysis.table4 import table4
     from runner.job import Job
     from runner.library import complete, load, plan, render, rescore, resume, run
     from runner.results import Run
 
 __all__ = [
     "Job", "Run", "complete", "figure2", "load", "plan", "render", "rescore", "resume", "run", "table1",
-    "table3",
+    "table3", "table4",
 ]  # fmt: skip
-_WHERE = {name: f"runner.analysis.{name}" for name in ("figure2", "table1", "table3")}
+_WHERE = {name: f"runner.analysis.{name}" for name in ("figure2", "table1", "table3", "table4")}
 
 
 def __getattr__(name: str) -> Any:

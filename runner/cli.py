@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -312,11 +312,7 @@ def table1(folders: tuple[Path, ...], as_json: bool) -> None:
     """The ReAct paper's Table 1 from a run (or several, together), beside the paper's numbers."""
     from runner.analysis.table1 import table1
 
-    tables = table1(*folders)
-    if as_json:
-        _echo_json([found.as_dict() for found in tables])
-    else:
-        click.echo("\n\n".join(map(str, tables)))
+    _echo_tables(table1(*folders), as_json)
 
 
 @main.command()
@@ -327,11 +323,18 @@ def table3(folders: tuple[Path, ...], as_json: bool) -> None:
     """The ReAct paper's Table 3 (ALFWorld) from a run (or several, together), beside the paper's numbers."""
     from runner.analysis.table3 import table3
 
-    tables = table3(*folders)
-    if as_json:
-        _echo_json([found.as_dict() for found in tables])
-    else:
-        click.echo("\n\n".join(map(str, tables)))
+    _echo_tables(table3(*folders), as_json)
+
+
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_said
+def table4(folders: tuple[Path, ...], as_json: bool) -> None:
+    """The ReAct paper's Table 4 (WebShop) from a run (or several, together), beside the paper's numbers."""
+    from runner.analysis.table4 import table4
+
+    _echo_tables(table4(*folders), as_json)
 
 
 @main.command()
@@ -417,6 +420,17 @@ def _echo_json(value: Any) -> None:
     import orjson
 
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+class _Table(Protocol):
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+def _echo_tables(tables: Iterable[_Table], as_json: bool) -> None:
+    if as_json:
+        _echo_json([found.as_dict() for found in tables])
+    else:
+        click.echo("\n\n".join(map(str, tables)))
 
 
 def _finish(run: Any) -> None:

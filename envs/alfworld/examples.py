@@ -18,7 +18,6 @@ import orjson
 from envs.alfworld.goals import KINDS, Kind, Wording
 from envs.alfworld.session import in_wording
 from envs.base import DataError
-from envs.data import find
 
 FILE = Path(str(resources.files("envs"))) / "alfworld" / "examples.json"
 EACH = 3
@@ -51,22 +50,6 @@ def shots_of_files(
             raise DataError(f"prompts: no prompt {name!r}; there are: {', '.join(sorted(texts)) or 'none'}")
         chosen.append(texts[name])
     return _whole(style, "".join(chosen), len(chosen), opening)
-
-
-def read_prompts(files: Sequence[Path]) -> dict[str, str]:
-    """The texts of prompt files, each one JSON object of names and texts. Raises DataError."""
-    texts: dict[str, str] = {}
-    for file in files:
-        try:
-            content = orjson.loads(find(file).read_bytes())
-        except orjson.JSONDecodeError as error:
-            raise DataError(f"{file}: not JSON ({error})") from error
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read ({error.strerror})") from error
-        if not isinstance(content, dict) or not all(isinstance(text, str) for text in content.values()):
-            raise DataError(f"{file}: a prompt file is one JSON object of names and texts")
-        texts |= content
-    return texts
 
 
 def _whole(style: str, texts: str, count: int, opening: str) -> str:

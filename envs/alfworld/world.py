@@ -28,6 +28,7 @@ from envs.alfworld.logic import INSTALL
 from envs.alfworld.session import NOD, AlfworldSession
 from envs.base import DataError, Outcome, Replay, Session, Task, WorldError
 from envs.hosting import Host, HostedWorld
+from envs.promptfiles import read_prompts
 
 OWN = "households"
 
@@ -157,7 +158,7 @@ class Alfworld(HostedWorld):
     @property
     def _texts(self) -> dict[str, str]:
         if "texts" not in self.made:
-            self.made["texts"] = examples.read_prompts(self.prompts)
+            self.made["texts"] = read_prompts(self.prompts)
         texts: dict[str, str] = self.made["texts"]
         return texts
 

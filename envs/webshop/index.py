@@ -1,0 +1,232 @@
+"""Full-text search over a catalogue of any size: BM25 as Lucene has it, from an index on disk that is made once.
+
+Files of an index folder: `products.jsonl` (the products as read), `offsets.npy` (where each begins), `asins.npy` and
+`order.npy` (to find one by its ASIN), `wished.npy` (those with instructions), `terms.json` (term to number),
+`starts.npy` (where each term's postings begin), `documents.npy` and `counts.npy` (the postings), `lengths.npy` (of the
+documents), and `whole.json`, written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from snowballstemmer import stemmer
+
+from envs.base import DataError
+from envs.webshop.products import Product
+
+K1, B = 0.9, 0.4
+"""BM25's parameters, those of the search engine that WebShop uses (Pyserini)."""
+TOP = 50
+"""Results of a search at most."""
+SPILL = 4_000_000
+"""Postings that are held in memory while an index is made."""
+VERSION = 1
+
+_WORD = re.compile(r"[^\W_]+(?:\.[0-9]+)?", re.UNICODE)
+_COMMON = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
+this to was will with"""
+_STOP = frozenset(_COMMON.split())
+_STEMS: dict[str, str] = {}
+_MOST_STEMS = 500_000
+_LOCK = threading.Lock()
+_stem = stemmer("porter")
+
+
+def words(text: str) -> list[str]:
+    """The terms of a text: words in lower case without the commonest, by their stems (Porter)."""
+    found = []
+    for word in _WORD.findall(text.lower()):
+        if word in _STOP:
+            continue
+        stem = _STEMS.get(word)
+        if stem is None:
+            if len(_STEMS) >= _MOST_STEMS:
+                _STEMS.clear()
+            with _LOCK:  # the stemmer keeps the word it works on
+                stem = _STEMS[word] = _stem.stemWord(word)
+        found.append(stem)
+    return found
+
+
+def prepare(products: Iterable[Product], folder: Path, source: str) -> Path:
+    """The folder of an index over products, below `folder`; made if it is not there. `source` names what the products
+    come from: another text is another index. Products are read once, and never all in memory."""
+    place = folder / hashlib.sha256(f"{VERSION}\0{source}".encode()).hexdigest()[:16]
+    if (place / "whole.json").exists():
+        return place
+    making = place.with_name(f"{place.name}.{os.getpid()}")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    try:
+        _make(products, making, source)
+        try:
+            making.rename(place)
+        except OSError:  # another process was faster, or left half of one behind
+            if not (place / "whole.json").exists():
+                shutil.rmtree(place, ignore_errors=True)
+                making.rename(place)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return place
+
+
+def _make(products: Iterable[Product], place: Path, source: str) -> None:
+    terms: dict[str, int] = {}
+    frequency, lengths, offsets, wished = array("I"), array("I"), array("Q"), array("I")
+    asins: list[bytes] = []
+    spilled: list[int] = []
+    numbers, documents, counts = array("I"), array("I"), array("H")
+    at = 0
+
+    def spill(file: Any) -> None:
+        for values in (numbers, documents, counts):
+            np.save(file, np.frombuffer(values, dtype=values.typecode))
+            del values[:]
+        spilled.append(1)
+
+    with (place / "products.jsonl").open("wb") as rows, (place / "spill").open("wb") as file:
+        for number, product in enumerate(products):
+            line = orjson.dumps(product.as_dict(), option=orjson.OPT_APPEND_NEWLINE)
+            rows.write(line)
+            offsets.append(at)
+            at += len(line)
+            asins.append(product.asin.encode())
+            if product.wish is not None or product.wishes:
+                wished.append(number)
+            found = Counter(words(product.searched))
+            lengths.append(sum(found.values()))
+            for term, count in found.items():
+                of = terms.setdefault(term, len(terms))
+                if of == len(frequency):
+                    frequency.append(0)
+                frequency[of] += 1
+                numbers.append(of)
+                documents.append(number)
+                counts.append(min(count, 65_535))
+            if len(numbers) >= SPILL:
+                spill(file)
+        spill(file)
+    offsets.append(at)
+    if not asins:
+        raise DataError(f"{source}: no products to index")
+    starts = np.zeros(len(terms) + 1, dtype=np.int64)
+    np.cumsum(np.frombuffer(frequency, dtype=np.uint32), out=starts[1:])
+    _sort(place, len(spilled), starts)
+    names = np.array(asins)
+    order = np.argsort(names, kind="stable").astype(np.uint32)
+    for name, values in (
+        ("offsets", np.frombuffer(offsets, dtype=np.uint64)),
+        ("lengths", np.frombuffer(lengths, dtype=np.uint32)),
+        ("wished", np.frombuffer(wished, dtype=np.uint32)),
+        ("starts", starts),
+        ("asins", names[order]),
+        ("order", order),
+    ):
+        np.save(place / f"{name}.npy", values)
+    (place / "spill").unlink()
+    (place / "terms.json").write_bytes(orjson.dumps(list(terms)))
+    (place / "whole.json").write_text(json.dumps({"source": source, "products": len(asins)}) + "\n", "utf-8")
+
+
+def _sort(place: Path, pieces: int, starts: NDArray[np.int64]) -> None:
+    """Bring the spilled postings, which are in the order of documents, into that of terms."""
+    total = int(starts[-1])
+    documents = np.lib.format.open_memmap(place / "documents.npy", "w+", np.uint32, (total,))
+    counts = np.lib.format.open_memmap(place / "counts.npy", "w+", np.uint16, (total,))
+    free = starts[:-1].copy()
+    with (place / "spill").open("rb") as file:
+        for _ in range(pieces):
+            of, where, how_often = (np.load(file) for _ in range(3))
+            order = np.argsort(of, kind="stable")
+            of = of[order]
+            first = np.flatnonzero(np.r_[True, of[1:] != of[:-1]]) if len(of) else np.zeros(0, np.int64)
+            sizes = np.diff(np.r_[first, len(of)])
+            to = np.repeat(free[of[first]] - first, sizes) + np.arange(len(of))
+            documents[to], counts[to] = where[order], how_often[order]
+            free[of[first]] += sizes
+    documents.flush()
+    counts.flush()
+
+
+class Index:
+    """An open index; several threads may read it at once."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+        def load(name: str, *, mapped: bool = False) -> Any:
+            return np.load(place / f"{name}.npy", mmap_mode="r" if mapped else None)
+
+        self._offsets = load("offsets", mapped=True)
+        self._lengths = load("lengths")
+        self._starts = load("starts")
+        self._documents, self._counts = load("documents", mapped=True), load("counts", mapped=True)
+        self._asins, self._order = load("asins", mapped=True), load("order", mapped=True)
+        self.wished: Sequence[int] = load("wished").tolist()
+        """Numbers of the products that have instructions, in order."""
+        self._terms = {term: k for k, term in enumerate(orjson.loads((place / "terms.json").read_bytes()))}
+        self._fd = os.open(place / "products.jsonl", os.O_RDONLY)
+        mean = float(self._lengths.mean()) or 1.0
+        self._norm = (K1 * (1 - B + B * self._lengths / mean)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def product(self, number: int) -> Product:
+        """The product with a number, from 0, in the source's order."""
+        begin, end = int(self._offsets[number]), int(self._offsets[number + 1])
+        return Product.of(orjson.loads(os.pread(self._fd, end - begin, begin)))
+
+    def find(self, asin: str) -> Product | None:
+        """The product with an ASIN, in upper case; None where there is none."""
+        name = asin.encode()
+        at = int(np.searchsorted(self._asins, np.array(name, dtype=self._asins.dtype)))
+        if at < len(self._asins) and bytes(self._asins[at]) == name:
+            return self.product(int(self._order[at]))
+        return None
+
+    def search(self, text: str, top: int = TOP) -> list[int]:
+        """Numbers of the best matches for a text, the best first; of equals the earlier product."""
+        scores = np.zeros(len(self), dtype=np.float32)
+        for term, times in Counter(words(text)).items():
+            of = self._terms.get(term)
+            if of is None:
+                continue
+            begin, end = int(self._starts[of]), int(self._starts[of + 1])
+            documents, counts = self._documents[begin:end], self._counts[begin:end].astype(np.float32)
+            weight = times * np.log1p((len(self) - (end - begin) + 0.5) / (end - begin + 0.5))
+            scores[documents] += weight * counts / (counts + self._norm[documents])
+        found = int(np.count_nonzero(scores))
+        some = min(top, found)
+        if not some:
+            return []
+        if some < len(scores):
+            edge = np.partition(scores, len(scores) - some)[len(scores) - some]
+            best = np.flatnonzero(scores >= edge)
+        else:
+            best = np.arange(len(scores))
+        order = np.lexsort((best, -scores[best]))
+        return [int(number) for number in best[order][:some]]
+
+    def products(self) -> Iterator[Product]:
+        """All products in order."""
+        return map(self.product, range(len(self)))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
