@@ -49,13 +49,13 @@ def embedded() -> dict[str, Any]:
 async def played() -> dict[str, Any]:
     """The example, played in the shop: the first goal of `train` whose product is among the results that are shown."""
     from envs.webshop.catalogue import SEED, products
-    from envs.webshop.goals import SPLITS, goals
+    from envs.webshop.goals import SPLITS
     from envs.webshop.index import Index, prepare
     from envs.webshop.session import Shop, ShopSession
 
     with tempfile.TemporaryDirectory() as folder:
         index = Index(prepare(products(), Path(folder), "example"))
-        every = goals(index.products(), "human", SEED)
+        every = index.goals("human", SEED)
         for goal in every[SPLITS["train"][0] :]:
             product = index.find(goal.asin)
             assert product is not None

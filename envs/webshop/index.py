@@ -1,7 +1,8 @@
 """Full-text search over a catalogue of any size: BM25 as Lucene has it, from an index on disk that is made once.
 
 Files of an index folder: `products.jsonl` (the products as read), `offsets.npy` (where each begins), `asins.npy` and
-`order.npy` (to find one by its ASIN), `wished.npy` (those with instructions), `terms.json` (term to number),
+`order.npy` (to find one by its ASIN), for each kind of goals `human.npy` and `synthetic.npy` (numbers of the products
+that have some, and how many), `terms.json` (term to number),
 `starts.npy` (where each term's postings begin), `documents.npy` and `counts.npy` (the postings), `lengths.npy` (of the
 documents), and `whole.json`, written last.
 """
@@ -9,6 +10,7 @@ documents), and `whole.json`, written last.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -16,7 +18,8 @@ import shutil
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from numpy.typing import NDArray
 from snowballstemmer import stemmer
 
 from envs.base import DataError
+from envs.webshop.goals import KINDS, Goals, Kind, size
 from envs.webshop.products import Product
 
 K1, B = 0.9, 0.4
@@ -34,7 +38,7 @@ TOP = 50
 """Results of a search at most."""
 SPILL = 4_000_000
 """Postings that are held in memory while an index is made."""
-VERSION = 1
+VERSION = 2
 
 _WORD = re.compile(r"[^\W_]+(?:\.[0-9]+)?", re.UNICODE)
 _COMMON = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
@@ -84,61 +88,91 @@ def prepare(products: Iterable[Product], folder: Path, source: str) -> Path:
     return place
 
 
+class _Numbers(dict[str, int]):
+    """The terms met so far, numbered in that order."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self)
+        return number
+
+
+class _Postings:
+    """(term, document, count) of an index that is being made: in memory, and now and then written to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.terms = _Numbers()
+        self.pieces = 0
+        self.frequency = np.zeros(0, dtype=np.int64)
+        """In how many documents each term is; complete after `spill`."""
+        self._file = file.open("wb")
+        self._of, self._documents, self._counts = array("I"), array("I"), array("I")
+
+    def add(self, document: int, text: str) -> int:
+        """The terms of a document; gives how many there are."""
+        found = Counter(map(self.terms.__getitem__, words(text)))
+        self._of.extend(found)
+        self._documents.extend(itertools.repeat(document, len(found)))
+        self._counts.extend(found.values())
+        if len(self._of) >= SPILL:
+            self.spill()
+        return found.total()
+
+    def spill(self) -> None:
+        of = np.frombuffer(self._of, dtype=np.uint32)
+        of_each = np.bincount(of, minlength=len(self.terms))
+        of_each[: len(self.frequency)] += self.frequency
+        self.frequency = of_each
+        np.save(self._file, of)
+        np.save(self._file, np.frombuffer(self._documents, dtype=np.uint32))
+        np.save(
+            self._file, np.minimum(np.frombuffer(self._counts, dtype=np.uint32), 65_535).astype(np.uint16)
+        )
+        self._of, self._documents, self._counts = array("I"), array("I"), array("I")
+        self.pieces += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def _make(products: Iterable[Product], place: Path, source: str) -> None:
-    terms: dict[str, int] = {}
-    frequency, lengths, offsets, wished = array("I"), array("I"), array("Q"), array("I")
+    postings = _Postings(place / "spill")
+    lengths, offsets = array("I"), array("Q")
+    wished = {kind: (array("I"), array("I")) for kind in KINDS}
     asins: list[bytes] = []
-    spilled: list[int] = []
-    numbers, documents, counts = array("I"), array("I"), array("H")
     at = 0
-
-    def spill(file: Any) -> None:
-        for values in (numbers, documents, counts):
-            np.save(file, np.frombuffer(values, dtype=values.typecode))
-            del values[:]
-        spilled.append(1)
-
-    with (place / "products.jsonl").open("wb") as rows, (place / "spill").open("wb") as file:
+    with (place / "products.jsonl").open("wb") as rows, closing(postings):
         for number, product in enumerate(products):
-            line = orjson.dumps(product.as_dict(), option=orjson.OPT_APPEND_NEWLINE)
+            line = orjson.dumps(product, option=orjson.OPT_APPEND_NEWLINE)
             rows.write(line)
             offsets.append(at)
             at += len(line)
             asins.append(product.asin.encode())
-            if product.wish is not None or product.wishes:
-                wished.append(number)
-            found = Counter(words(product.searched))
-            lengths.append(sum(found.values()))
-            for term, count in found.items():
-                of = terms.setdefault(term, len(terms))
-                if of == len(frequency):
-                    frequency.append(0)
-                frequency[of] += 1
-                numbers.append(of)
-                documents.append(number)
-                counts.append(min(count, 65_535))
-            if len(numbers) >= SPILL:
-                spill(file)
-        spill(file)
+            for kind, (which, sizes) in wished.items():
+                if goals_of := size(product, kind):
+                    which.append(number)
+                    sizes.append(goals_of)
+            lengths.append(postings.add(number, product.searched))
+        postings.spill()
     offsets.append(at)
     if not asins:
         raise DataError(f"{source}: no products to index")
-    starts = np.zeros(len(terms) + 1, dtype=np.int64)
-    np.cumsum(np.frombuffer(frequency, dtype=np.uint32), out=starts[1:])
-    _sort(place, len(spilled), starts)
+    starts = np.zeros(len(postings.terms) + 1, dtype=np.int64)
+    np.cumsum(postings.frequency, out=starts[1:])
+    _sort(place, postings.pieces, starts)
     names = np.array(asins)
     order = np.argsort(names, kind="stable").astype(np.uint32)
     for name, values in (
         ("offsets", np.frombuffer(offsets, dtype=np.uint64)),
         ("lengths", np.frombuffer(lengths, dtype=np.uint32)),
-        ("wished", np.frombuffer(wished, dtype=np.uint32)),
         ("starts", starts),
         ("asins", names[order]),
         ("order", order),
     ):
         np.save(place / f"{name}.npy", values)
+    for kind, both in wished.items():
+        np.save(place / f"{kind}.npy", np.array(both, dtype=np.uint32))
     (place / "spill").unlink()
-    (place / "terms.json").write_bytes(orjson.dumps(list(terms)))
+    (place / "terms.json").write_bytes(orjson.dumps(list(postings.terms)))
     (place / "whole.json").write_text(json.dumps({"source": source, "products": len(asins)}) + "\n", "utf-8")
 
 
@@ -176,8 +210,7 @@ class Index:
         self._starts = load("starts")
         self._documents, self._counts = load("documents", mapped=True), load("counts", mapped=True)
         self._asins, self._order = load("asins", mapped=True), load("order", mapped=True)
-        self.wished: Sequence[int] = load("wished").tolist()
-        """Numbers of the products that have instructions, in order."""
+        self._wished = {kind: load(kind, mapped=True) for kind in KINDS}
         self._terms = {term: k for k, term in enumerate(orjson.loads((place / "terms.json").read_bytes()))}
         self._fd = os.open(place / "products.jsonl", os.O_RDONLY)
         mean = float(self._lengths.mean()) or 1.0
@@ -221,6 +254,11 @@ class Index:
             best = np.arange(len(scores))
         order = np.lexsort((best, -scores[best]))
         return [int(number) for number in best[order][:some]]
+
+    def goals(self, kind: Kind, seed: int) -> Goals:
+        """All goals of a kind, with budgets and prices of a seed."""
+        which, sizes = self._wished[kind]
+        return Goals(sizes.tolist(), lambda at: self.product(int(which[at])), kind, seed)
 
     def products(self) -> Iterator[Product]:
         """All products in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 NO_PRICE = 100.0
@@ -53,13 +53,9 @@ class Product:
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join([self.title, self.description, *self.bullets[:1], options]).lower()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values, from which `of` makes it again."""
-        return asdict(self)
-
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Product:
-        """The product of which `as_dict` gave these values."""
+        """A product from its fields as JSON values (which `orjson.dumps` writes)."""
         return cls(
             **{
                 **row,

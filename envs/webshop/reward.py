@@ -11,8 +11,8 @@ from envs.webshop.goals import Goal
 from envs.webshop.nouns import nouns
 from envs.webshop.products import Product
 
-ALIKE = 85.0
-"""Texts whose `token_set_ratio` is above this are the same."""
+ALIKE = 85
+"""Texts whose `token_set_ratio` is above this are the same. It is rounded, as the library of the public code does."""
 COLORS = (
     "black", "white", "grey", "gray", "silver", "gold", "red", "crimson", "burgundy", "wine", "maroon", "pink", "rose",
     "coral", "orange", "peach", "yellow", "mustard", "green", "olive", "mint", "teal", "turquoise", "aqua", "cyan",
@@ -63,7 +63,7 @@ def _has(product: Product, attribute: str) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    return one == other or fuzz.token_set_ratio(one, other, processor=utils.default_process) > ALIKE
+    return one == other or round(fuzz.token_set_ratio(one, other, processor=utils.default_process)) > ALIKE
 
 
 def _color(value: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -16,7 +15,7 @@ from envs.data import cache_folder, find
 from envs.promptfiles import read_prompts
 from envs.webshop import examples
 from envs.webshop.catalogue import COUNT, SEED, products
-from envs.webshop.goals import SPLITS, Goal, Kind, goals
+from envs.webshop.goals import SPLITS, Goal, Goals, Kind
 from envs.webshop.pages import Format
 
 if TYPE_CHECKING:
@@ -85,6 +84,7 @@ class WebShop(World):
     )
 
     _shop: Shop | None = PrivateAttr(default=None)
+    _found: Goals | None = PrivateAttr(default=None)
 
     @field_validator("split")
     @classmethod
@@ -98,7 +98,9 @@ class WebShop(World):
         """The split's goals. A task's id is its place in the shuffled list, `fixed_0`, as in the public code. Reads
         the whole catalogue at first, and makes its index if there is none. Raises DataError."""
         begin, end = SPLITS.get(self.split, (0, None))
-        for number, goal in enumerate(self._goals[begin:end], begin):
+        found = self._goals()
+        for number in range(len(found))[begin:end]:
+            goal = found[number]
             yield Task(
                 id=f"fixed_{number}",
                 input=goal.instruction,
@@ -106,15 +108,17 @@ class WebShop(World):
                 split=self.split,
             )
 
-    @cached_property
-    def _goals(self) -> list[Goal]:
-        index = self._opened().index
-        found = goals((index.product(number) for number in index.wished), self.goals, self.seed)
+    def _goals(self) -> Goals:
+        """Those of the open index: they read products from it."""
+        if self._found is not None:
+            return self._found
+        found = self._opened().index.goals(self.goals, self.seed)
         if not found:
             raise DataError(
                 f"{self.source}: no {self.goals} goals; name the file of instructions "
                 f"(`{'people' if self.goals == 'human' else 'attributes'}`)"
             )
+        self._found = found
         return found
 
     @property
@@ -209,6 +213,6 @@ class WebShop(World):
         await to_thread.run_sync(self._opened)
 
     async def close(self) -> None:
-        shop, self._shop = self._shop, None
+        shop, self._shop, self._found = self._shop, None, None
         if shop is not None:
             shop.index.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from tests import cluster_simulated, filling, killing, killing_often, limits, million, soak
+from tests import cluster_simulated, filling, killing, killing_often, limits, million, soak, webshop_large
 from tests.published import test_chains, test_scienceworld
 from tests.runner import test_cancelled, test_faults
 
@@ -27,6 +27,7 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "million": million.full,
     "scienceworld": test_scienceworld.full,
     "hosted_scienceworld": test_scienceworld.full_hosted,
+    "webshop": webshop_large.full,
 }
 """By name. `kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
 episodes at 20 % faults of every kind end as faultless ones. `limits`: three minutes against a server that
@@ -41,7 +42,8 @@ cancelled at each of its steps, in four ways. `soak`: an hour (`--minutes`) at 5
 descriptors.
 
 Worlds: `scienceworld` replays recorded solutions in the simulator. `hosted_scienceworld` plays 64 episodes at once
-while a worker is killed every five seconds."""
+while a worker is killed every five seconds. `webshop` indexes and searches a shop of 1.18 million products
+(`--products`)."""
 
 
 def main(words: list[str]) -> int:
@@ -49,9 +51,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("names", nargs="+", choices=PROOFS, metavar="NAME", help=", ".join(PROOFS))
     parser.add_argument("--minutes", type=float, help="how long `soak` takes (60)")
     parser.add_argument("--episodes", type=int, help="how many `million` runs (1,000,000)")
+    parser.add_argument("--products", type=int, help="how many `webshop` has (1,180,000)")
     given = parser.parse_args(words)
     for name in given.names:
-        key = {"soak": "minutes", "million": "episodes"}.get(name, "")
+        key = {"soak": "minutes", "million": "episodes", "webshop": "products"}.get(name, "")
         chosen = getattr(given, key, None)
         figures = PROOFS[name](**({key: chosen} if chosen else {}))
         path = Path(__file__).parent / f"{name}.json"
