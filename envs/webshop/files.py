@@ -16,9 +16,10 @@ from typing import Any
 from envs.base import DataError
 from envs.data import find
 from envs.webshop.products import NO_PRICE, Product, Wish
-from envs.webshop.stream import elements, mended
+from envs.webshop.stream import entries, mended, rows
 
 _PLACEHOLDER = "DUMMY_ATTR"
+_BREAK = re.compile(r"\s*[\r\n]+\s*")
 _NO_DIGIT = re.compile(r"[^0-9.]")
 
 
@@ -30,7 +31,7 @@ def read_products(
     known = _by_asin(attributes)
     said = _by_asin(people)
     seen: set[str] = set()
-    for place, _, row in elements(find(products)):
+    for place, _, row in rows(find(products)):
         if not isinstance(row, dict):
             raise DataError(f"{place}: {str(row)[:40]!r} where an object belongs")
         asin = row.get("asin")
@@ -54,7 +55,7 @@ def _product(row: Mapping[str, Any], known: Mapping[str, Any], said: Any) -> Pro
     bullets = row.get("small_description") or row.get("BulletPoints") or []
     return Product(
         asin=mended(row["asin"]),
-        title=_text(row.get("name") or row.get("Title")),
+        title=_line(row.get("name") or row.get("Title")),
         category=_text(row.get("category")),
         query=_text(row.get("query")).lower().strip(),
         path=_text(row.get("product_category")),
@@ -95,17 +96,22 @@ def _options(row: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         if values is None:
             continue
         texts = [each if isinstance(each, str) else each["value"] for each in values]
-        options[mended(name).lower()] = tuple(map(_value, texts))
+        options[_line(name).lower()] = tuple(map(_value, texts))
     return options
 
 
 def _value(text: str) -> str:
     """An option's value as it is shown: a slash would end a part of the public shop's addresses."""
-    return mended(text).strip().replace("/", " | ").lower()
+    return _line(text).strip().replace("/", " | ").lower()
 
 
 def _text(value: Any) -> str:
     return "" if value is None else mended(str(value))
+
+
+def _line(value: Any) -> str:
+    """On a page each title and each option is one line."""
+    return _BREAK.sub(" ", _text(value))
 
 
 def _texts(values: Iterable[Any]) -> tuple[str, ...]:
@@ -126,9 +132,7 @@ class _ByAsin:
 
     @staticmethod
     def _rows(path: Path) -> Iterator[tuple[str, str]]:
-        for place, asin, value in elements(find(path), "ASIN"):
-            if not asin:
-                raise DataError(f"{place}: one JSON object by ASIN belongs here, not a list of rows")
+        for _, asin, value in entries(find(path), "ASIN"):
             yield mended(asin), json.dumps(value)
 
     def __call__(self, asin: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
@@ -140,7 +141,7 @@ class ShopSession(Session):
         return asdict(self._state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._state = State(**state)
+        self._state = State(**deepcopy(dict(state)))
         self._product = None if self._state.product is None else self._shop.index.product(self._state.product)
         self.answer = self._state.bought or None
 

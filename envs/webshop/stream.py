@@ -29,16 +29,24 @@ _COLON = re.compile(r"\s*:\s*")
 _ENDS = {"[": "]", "{": "}"}
 
 
-def elements(path: Path, noun: str = "product") -> Iterator[Element]:
-    """The elements of a file's one array or object, or of JSON lines, in order; a name that ends in `.gz` is unzipped.
-    Raises DataError, naming the place, for a file that cannot be read, is damaged, breaks off or is not JSON."""
+def rows(path: Path, noun: str = "product") -> Iterator[Element]:
+    """The elements of a file's one array, or of JSON lines, in order; a name that ends in `.gz` is unzipped. Raises
+    DataError, naming the place, for a file that cannot be read, is damaged, breaks off or is not JSON."""
     with _opened(path) as file:
-        begins = file.peek(1 << 12).lstrip(b" \t\r\n\xef\xbb\xbf")
-        lines = ".jsonl" in path.suffixes or ".ndjson" in path.suffixes or not begins.startswith((b"[", b"{"))
-        if not lines and (begins[:1] == b"[" or not _is_line(begins)):
-            yield from _document(file, path, noun)
-        else:
-            yield from _lines(file, path, noun)
+        read = _document if _begins(file) == b"[" else _lines
+        yield from read(file, path, noun)
+
+
+def entries(path: Path, noun: str = "entry") -> Iterator[Element]:
+    """The entries of a file's one object, with their keys, in order. Raises DataError, as `rows` does."""
+    with _opened(path) as file:
+        if _begins(file) != b"{":
+            raise DataError(f"{path}: one JSON object by {noun} belongs here")
+        yield from _document(file, path, noun)
+
+
+def _begins(file: io.BufferedReader[Any]) -> bytes:
+    return file.peek(1 << 12).lstrip(b" \t\r\n\xef\xbb\xbf")[:1]
 
 
 @contextmanager
@@ -52,16 +60,6 @@ def _opened(path: Path) -> Iterator[io.BufferedReader[Any]]:
         raise DataError(f"{path}: damaged gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def _is_line(text: bytes) -> bool:
-    """Whether an object that begins a file is one product of JSON lines, and not all of them by ASIN."""
-    head = text.lstrip(b"{ \t\r\n")
-    try:
-        _, at = JSONDecoder().raw_decode(head.decode("utf-8", "replace"))
-    except JSONDecodeError:
-        return True
-    return not head.decode("utf-8", "replace")[at:].lstrip().removeprefix(":").lstrip().startswith("{")
 
 
 def _lines(file: io.BufferedReader[Any], path: Path, noun: str) -> Iterator[Element]:
@@ -88,9 +86,10 @@ def _patient(line: bytes, place: str) -> Any:
 
 def _document(file: io.BufferedReader[Any], path: Path, noun: str) -> Iterator[Element]:
     decode, decoder = codecs.getincrementaldecoder("utf-8-sig")(), JSONDecoder(strict=False)
-    text, number = decode.decode(file.read(CHUNK)), 0
-    begin = len(text) - len(text.lstrip())
-    end, at = _ENDS[text[begin]], begin + 1
+    text, number = "", 0
+    while not text and (more := file.read(CHUNK)):
+        text = decode.decode(more).lstrip()
+    end, at = _ENDS[text[0]], 1
     while True:
         found = _SPACE.match(text, at)
         at = found.end() if found else at
