@@ -9,17 +9,19 @@ documents), and `whole.json`, written last.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
 import os
 import re
 import shutil
+import tempfile
 import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +70,39 @@ def words(text: str) -> list[str]:
 
 def prepare(products: Iterable[Product], folder: Path, source: str) -> Path:
     """The folder of an index over products, below `folder`; made if it is not there. `source` names what the products
-    come from: another text is another index. Products are read once, and never all in memory."""
+    come from: another text is another index. Products are read once, and never all in memory. Of several threads or
+    processes that want it at once, one makes it and the others wait."""
     place = folder / hashlib.sha256(f"{VERSION}\0{source}".encode()).hexdigest()[:16]
     if (place / "whole.json").exists():
         return place
-    making = place.with_name(f"{place.name}.{os.getpid()}")
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    try:
-        _make(products, making, source)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(place):
+        if (place / "whole.json").exists():
+            return place
+        making = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=folder))
         try:
-            making.rename(place)
-        except OSError:  # another process was faster, or left half of one behind
+            _make(products, making, source)
             if not (place / "whole.json").exists():
                 shutil.rmtree(place, ignore_errors=True)
                 making.rename(place)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
     return place
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """While nobody else makes the index of a place; what those who were killed left behind is taken away. On a file
+    system without locks nothing is waited for."""
+    with place.with_name(f"{place.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield
+            return
+        for left in place.parent.glob(f"{place.name}.*/"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
 
 
 class _Numbers(dict[str, int]):
