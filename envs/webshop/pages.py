@@ -194,56 +194,62 @@ def _react(page: Page) -> str:
 
 
 # -- reading -------------------------------------------------------------------------------------------
-_NUMBERS = re.compile(r"Page (\d+) \(Total results: (\d+)\)")
-_OPTION = re.compile(r"(.*?) \[(.*)\]", re.DOTALL)
-_FOOT = [f"[{name}] " for name in (*SUB_PAGES, BUY)]
+_START = re.compile(rf"\nWebshop \nInstruction:  \n(.*) \n\[{SEARCH}\] ", re.DOTALL)
+_HEAD = f"\n[{BACK}] "
+_RESULTS = re.compile(
+    rf"\nPage (\d+) \(Total results: (\d+)\) (\n\[{PREVIOUS}\] )?(\n\[{NEXT}\] )?(.*)", re.DOTALL
+)
+_ROW = re.compile(r"\n\[([^\]\n]+)\] \n(.*?) \n(\$[^\n]*) (?=\n\[[^\]\n]+\] \n|$)", re.DOTALL)
+_ITEM = re.compile(
+    rf"\n\[{PREVIOUS}\] ((?:\n[^\n]*\])*)\n(.*) \nPrice: ([^\n]*) \nRating: ([^\n]*) "
+    + "".join(rf"\n\[{name}\] " for name in (*SUB_PAGES, BUY)),
+    re.DOTALL,
+)
+_OPTION = re.compile(r"(.*?) \[(.*)\]")
+_SUB = re.compile(rf"\n\[{PREVIOUS}\] (?:\n(.*) )?", re.DOTALL)
 
 
 def read(observation: str) -> Page:
     """The page that an observation in ReAct's format shows. What is no page is `Said`.
 
-    `written(read(text), "react", "")` is the text again. Whether a result was visited is not in it.
+    `written(read(text), "react", "")` is the text again, though nothing else of it is kept than what stands on the
+    page. Whether a result was visited is not in it.
     """
-    if observation.startswith(f"{_SCORE}: "):
+    page = _page(observation)
+    if page is not None and written(page, "react", "") == observation:
+        return page
+    return Said(observation)
+
+
+def _page(text: str) -> Page | None:
+    if text.startswith(f"{_SCORE}: "):
         try:
-            return End(float(observation.removeprefix(f"{_SCORE}: ")))
+            return End(float(text.removeprefix(f"{_SCORE}: ")))
         except ValueError:
-            return Said(observation)
-    lines = observation.split("\n")
-    if lines[:3] == ["", "Webshop ", "Instruction:  "] and lines[-1:] == [f"[{SEARCH}] "]:
-        return Start("\n".join(lines[3:-1])[:-1])
-    if lines[:2] != ["", f"[{BACK}] "]:
-        return Said(observation)
-    lines = lines[2:]
-    if lines and (found := _NUMBERS.fullmatch(lines[0].removesuffix(" "))):
-        return _read_results(int(found[1]), int(found[2]), lines[1:])
-    if lines[:1] != [f"[{PREVIOUS}] "]:
-        return Said(observation)
-    if lines[-4:] == _FOOT:
-        return _read_item(lines[1:-4]) or Said(observation)
-    return Sub(tuple(line.removesuffix(" ") for line in lines[1:]))
-
-
-def _read_results(number: int, total: int, lines: list[str]) -> Results:
-    previous = lines[:1] == [f"[{PREVIOUS}] "]
-    lines = lines[previous:]
-    next_ = lines[:1] == [f"[{NEXT}] "]
-    lines = [line.removesuffix(" ") for line in lines[next_:]]
-    rows = [Row(lines[k][1:-1], lines[k + 1], lines[k + 2]) for k in range(0, len(lines) - 2, 3)]
-    return Results(number, total, tuple(rows), previous, next_)
-
-
-def _read_item(lines: list[str]) -> Item | None:
-    if len(lines) < 3 or not (lines[-2].startswith("Price: ") and lines[-1].startswith("Rating: ")):
-        return None
-    options = []
-    for line in lines[:-3]:
-        if not (found := _OPTION.fullmatch(line)):
             return None
-        values = found[2].split("][")
-        chosen = next((value[1:-1] for value in values if value[:1] == "[" and value[-1:] == "]"), None)
-        if chosen is not None:
-            values = [chosen if value == f"[{chosen}]" else value for value in values]
-        options.append(Option(found[1], tuple(values), chosen))
-    title, price, rating = (line.removesuffix(" ") for line in lines[-3:])
-    return Item(title, price.removeprefix("Price: "), rating.removeprefix("Rating: "), tuple(options))
+    if found := _START.fullmatch(text):
+        return Start(found[1])
+    if not text.startswith(_HEAD):
+        return None
+    body = text.removeprefix(_HEAD)
+    if found := _RESULTS.fullmatch(body):
+        rows = tuple(Row(*row) for row in _ROW.findall(found[5]))
+        return Results(int(found[1]), int(found[2]), rows, found[3] is not None, found[4] is not None)
+    if found := _ITEM.fullmatch(body):
+        options = tuple(filter(None, map(_option, found[1].split("\n")[1:])))
+        return Item(found[2], found[3], found[4], options)
+    if found := _SUB.fullmatch(body):
+        return Sub(() if found[1] is None else tuple(found[1].split(" \n")))
+    return None
+
+
+def _option(line: str) -> Option | None:
+    """Of a line such as `size [1 l][[2 l]]`."""
+    found = _OPTION.fullmatch(line)
+    if found is None:
+        return None
+    values = found[2].split("][")
+    chosen = next((value[1:-1] for value in values if value[:1] == "[" and value[-1:] == "]"), None)
+    if chosen is not None:
+        values = [chosen if value == f"[{chosen}]" else value for value in values]
+    return Option(found[1], tuple(values), chosen)
