@@ -34,17 +34,17 @@ SYLLABLES = [consonant + vowel for consonant in "bdfghklmnprstvwz" for vowel in 
 SEED = 233
 
 
-def vocabulary() -> list[str]:
+def vocabulary(words: int) -> list[str]:
     draw = Random(SEED)
     found = dict.fromkeys(
-        "".join(draw.choices(SYLLABLES, k=draw.choice((2, 3, 3, 4)))) for _ in range(3 * WORDS)
+        "".join(draw.choices(SYLLABLES, k=draw.choice((2, 3, 3, 4)))) for _ in range(3 * words)
     )
-    return list(found)[:WORDS]
+    return list(found)[:words]
 
 
-def write_files(folder: Path, count: int) -> None:
+def write_files(folder: Path, count: int, words: int = WORDS) -> None:
     """`items.json`, an array of products as scraped, and `attributes.json`, an object by ASIN."""
-    known = np.array(vocabulary(), dtype=object)
+    known = np.array(vocabulary(words), dtype=object)
     weights = 1 / (np.arange(len(known)) + 10.0)
     edges = np.cumsum(weights / weights.sum())
     draw = np.random.default_rng(SEED)
@@ -121,7 +121,7 @@ def queries(index: Index, count: int) -> list[str]:
 
 def search(folder: Path, count: int) -> dict[str, Any]:
     """Searches one after another, then ten at a time beside an event loop whose lag is watched."""
-    (place,) = (folder / "index").iterdir()
+    (place,) = (folder / "index").glob("*/")
     began = time.monotonic()
     index = Index(place)
     opened = time.monotonic() - began
@@ -166,7 +166,7 @@ def search(folder: Path, count: int) -> dict[str, Any]:
         "p99_ms": round(float(late), 2),
         "most_ms": round(float(most), 2),
         "full_share": round(full_pages / count, 3),
-        "lag_p99_ms": round(float(np.percentile(lags, 99)), 2),
+        "lag_p99_ms": round(float(np.percentile(lags or [0.0], 99)), 2),
         "goals": len(goals),
         "goals_s": round(listed, 2),
         **memory(),
