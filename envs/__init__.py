@@ -11,6 +11,7 @@ WORLDS = {
     "alfworld": "envs.alfworld.world:Alfworld",
     "gym": "envs.gym:Gym",
     "webshop": "envs.webshop.world:WebShop",
+    "webarena": "envs.webarena.world:WebArena",
 }
 """Every world's word in a job, and where it is. A new world is one file and one line here; other packages add
 theirs by an entry point in the group `overnight.envs`."""

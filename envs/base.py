@@ -60,11 +60,12 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How an episode ended: its answer (None without one), the reward of each action of its last attempt, in order,
-    and whether the world said that it is over."""
+    whether the world said that it is over, and a judge's replies to `World.to_judge`."""
 
     answer: str | None = None
     rewards: tuple[float, ...] = ()
     done: bool = False
+    verdicts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,10 @@ class World(BaseModel):
     """What asks for the next line, in worlds with sparse thoughts."""
     nod: ClassVar[str] = "OK."
     """The observation that a thought gets."""
+    judged: ClassVar[bool] = False
+    """Whether a judge may have to be asked how an episode ended (see `to_judge`)."""
+    last: ClassVar[str | None] = None
+    """The action that ends an episode whose steps are used up, where the world looks at how things stand then."""
 
     paths: ClassVar[tuple[str, ...]] = ()
     """Text settings that may hold a path: found beside the job file, too, as `Path` settings are."""
@@ -234,6 +239,11 @@ class World(BaseModel):
     def score(self, task: Task, answer: str | None) -> dict[str, float]:
         """Named scores of a final answer, each finite; a missing answer scores 0. Must hold `em` or `reward`."""
         raise NotImplementedError
+
+    def to_judge(self, task: Task, outcome: Outcome) -> Sequence[str]:
+        """What a judge, a model, is to be asked of how an episode ended; its replies are in the outcome that
+        `score_outcome` gets. None for worlds that need no judge."""
+        return ()
 
     def score_outcome(self, task: Task, outcome: Outcome) -> dict[str, float]:
         """As `score`, for worlds in which what was done counts, not what was said: these need no `score` of their

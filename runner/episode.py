@@ -27,6 +27,8 @@ Until: TypeAlias = Callable[[Sequence[Draw], int], int]
 """From what is drawn so far and how many draws are left to how many more to draw together; 0 stops."""
 
 
+JUDGED = 16
+"""Tokens of a judge's reply: one word is asked for."""
 NO_REPLY = frozenset({"filter", "refusal"})
 """How a draw ends that the provider kept back."""
 
@@ -66,6 +68,7 @@ class Episode:
         self._live = False
         self._rewards: list[float] = []
         self._done = False
+        self._verdicts: tuple[str, ...] = ()
         self._state: Any = None
         self._cursor: dict[tuple[str, str], int] = {}
         self._used: dict[tuple[str, str, int], Draw] = {}
@@ -380,7 +383,7 @@ class Episode:
     def status(self) -> str:
         """`finished` with an answer, or where the world ended it and asks for none; else what the method said, or how
         the last reply ended."""
-        if self.answered or (self._done and self._answer is None):
+        if self.answered or (self._done and self._answer is None and self._status is None):
             return "finished"
         if self._status is not None:
             return self._status
@@ -429,8 +432,22 @@ class Episode:
             "flags": sorted(self.flags),
         }
 
+    async def judge(self) -> None:
+        """Ask the model of the role `judge` (the policy's where the job names none) what the world wants judged of
+        how the episode ended."""
+        role = "judge" if "judge" in self.place.roles else "policy"
+        verdicts = []
+        for question in self.world.to_judge(self.task, self._outcome()):
+            (reply,) = await self.sample(question, role=role, max_tokens=JUDGED, stream="judge")
+            verdicts.append(reply.text)
+        self._verdicts = tuple(verdicts)
+        self._close_step()
+
+    def _outcome(self) -> Outcome:
+        return Outcome(self._answer, tuple(self._rewards), self._done, self._verdicts)
+
     def _scores(self) -> dict[str, float]:
-        outcome = Outcome(self._answer, tuple(self._rewards), self._done)
+        outcome = self._outcome()
         scores = self.world.score_outcome(self.task, outcome)
         if not isinstance(scores, dict):
             raise WorldError(f"world {self.world.name!r}: score() gave {scores!r:.60}, not {{name: number}}")

@@ -489,6 +489,8 @@ async def _solved(method: Method, episode: Episode) -> None:
         raise TypeError(
             f"method {method.name!r} returned {given!r:.60}; it says its answer with ep.answer = ..."
         )
+    if episode.world.judged:
+        await episode.judge()
 
 
 def weightiest(error: Exception) -> Exception:

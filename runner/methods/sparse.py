@@ -56,12 +56,15 @@ async def play(ep: Episode, turns: Turns) -> None:
             ep.flags.add("repeats")
             if turns.end_on_repeat:
                 ep.end("repeated")
-                return
+                break
         observation = await ep.act(line)
         prompt += world.turn(line, observation.text)
         if observation.done:
             return
-    ep.end("step_limit")
+    else:
+        ep.end("step_limit")
+    if world.last is not None:
+        await ep.act(world.last)
 
 
 def opening(world: World, style: str, ep: Episode) -> Text:
