@@ -2,9 +2,9 @@
 
 Files of an index folder: `products.jsonl` (the products as read), `offsets.npy` (where each begins), `asins.npy` and
 `order.npy` (to find one by its ASIN), for each kind of goals `human.npy` and `synthetic.npy` (numbers of the products
-that have some, and how many), `terms.json` (term to number),
-`starts.npy` (where each term's postings begin), `documents.npy` and `counts.npy` (the postings), `lengths.npy` (of the
-documents), and `whole.json`, written last.
+that have some, and how many), `terms.json` (term to number), `starts.npy` (where each term's postings begin),
+`most.npy` (how often each is in one document at most), `documents.npy` and `counts.npy` (the postings), `lengths.npy`
+(of the documents), and `whole.json`, written last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -40,7 +41,9 @@ TOP = 50
 """Results of a search at most."""
 SPILL = 4_000_000
 """Postings that are held in memory while an index is made."""
-VERSION = 2
+VERSION = 3
+_SLACK = 1e-4
+"""Scores are sums of 32-bit floats: what is as near as this may be equal."""
 
 _WORD = re.compile(r"[^\W_]+(?:\.[0-9]+)?", re.UNICODE)
 _COMMON = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
@@ -211,6 +214,13 @@ def _sort(place: Path, pieces: int, starts: NDArray[np.int64]) -> None:
             free[of[first]] += sizes
     documents.flush()
     counts.flush()
+    np.save(place / "most.npy", np.maximum.reduceat(counts, starts[:-1]) if total else counts[:0])
+
+
+def _best(scores: NDArray[np.float32], top: int) -> np.float32:
+    """The `top`-th highest of at least so many scores."""
+    found: np.float32 = np.partition(scores, len(scores) - top)[len(scores) - top]
+    return found
 
 
 class Index:
@@ -224,7 +234,7 @@ class Index:
 
         self._offsets = load("offsets", mapped=True)
         self._lengths = load("lengths")
-        self._starts = load("starts")
+        self._starts, self._most = load("starts"), load("most")
         self._documents, self._counts = load("documents", mapped=True), load("counts", mapped=True)
         self._asins, self._order = load("asins", mapped=True), load("order", mapped=True)
         self._wished = {kind: load(kind, mapped=True) for kind in KINDS}
@@ -232,6 +242,7 @@ class Index:
         self._fd = os.open(place / "products.jsonl", os.O_RDONLY)
         mean = float(self._lengths.mean()) or 1.0
         self._norm = (K1 * (1 - B + B * self._lengths / mean)).astype(np.float32)
+        self._least = float(self._norm.min())
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -250,27 +261,62 @@ class Index:
         return None
 
     def search(self, text: str, top: int = TOP) -> list[int]:
-        """Numbers of the best matches for a text, the best first; of equals the earlier product."""
+        """Numbers of the best matches for a text, the best first; of equals the earlier product.
+
+        Words are taken from the weightiest to the lightest. As soon as all that are left together could not bring a
+        product that has none so far among the best, only those that still may get there are scored on (MaxScore,
+        Turtle and Flood 1995); the outcome is the same as if all were.
+        """
+        terms = self._weighed(text)
         scores = np.zeros(len(self), dtype=np.float32)
+        met: list[NDArray[np.uint32]] = []
+        edge, at = np.float32(0), 0
+        """A score that at least `top` products have."""
+        for at, (of, weight, _) in enumerate(terms, 1):
+            begin, end = int(self._starts[of]), int(self._starts[of + 1])
+            documents = self._documents[begin:end]
+            scores[documents] += self._share(weight, self._counts[begin:end], documents)
+            met.append(documents)
+            if len(documents) >= top:
+                edge = max(edge, _best(scores[documents], top))
+            if edge > (1 + _SLACK) * sum(most for _, _, most in terms[at:]):
+                break
+        left = sum(most for _, _, most in terms[at:])
+        some = [documents[scores[documents] + left >= edge * (1 - _SLACK)] for documents in met]
+        found = np.unique(np.concatenate(some)) if some else np.zeros(0, np.uint32)
+        for of, weight, most in terms[at:]:
+            begin, end = int(self._starts[of]), int(self._starts[of + 1])
+            documents = self._documents[begin:end]
+            where = np.minimum(np.searchsorted(documents, found), len(documents) - 1)
+            having = documents[where] == found
+            also = found[having]
+            scores[also] += self._share(weight, self._counts[begin:end][where[having]], also)
+            left -= most
+            if len(found) > top:
+                edge = max(edge, _best(scores[found], top))
+                found = found[scores[found] + left >= edge * (1 - _SLACK)]
+        order = np.lexsort((found, -scores[found]))
+        return [int(number) for number in found[order][:top]]
+
+    def _weighed(self, text: str) -> list[tuple[int, float, float]]:
+        """(term, weight, what it adds to a score at most) of a text's words that are in the index, by weight."""
+        found = []
         for term, times in Counter(words(text)).items():
             of = self._terms.get(term)
-            if of is None:
-                continue
-            begin, end = int(self._starts[of]), int(self._starts[of + 1])
-            documents, counts = self._documents[begin:end], self._counts[begin:end].astype(np.float32)
-            weight = times * np.log1p((len(self) - (end - begin) + 0.5) / (end - begin + 0.5))
-            scores[documents] += weight * counts / (counts + self._norm[documents])
-        found = int(np.count_nonzero(scores))
-        some = min(top, found)
-        if not some:
-            return []
-        if some < len(scores):
-            edge = np.partition(scores, len(scores) - some)[len(scores) - some]
-            best = np.flatnonzero(scores >= edge)
-        else:
-            best = np.arange(len(scores))
-        order = np.lexsort((best, -scores[best]))
-        return [int(number) for number in best[order][:some]]
+            if of is not None:
+                holding = int(self._starts[of + 1] - self._starts[of])
+                weight = times * math.log1p((len(self) - holding + 0.5) / (holding + 0.5))
+                most = int(self._most[of])
+                found.append((of, weight, weight * most / (most + self._least)))
+        return sorted(found, key=lambda each: (-each[1], each[0]))
+
+    def _share(
+        self, weight: float, counts: NDArray[np.uint16], documents: NDArray[np.uint32]
+    ) -> NDArray[np.float32]:
+        """What a term adds to the scores of documents that hold it so often."""
+        often = counts.astype(np.float32)
+        added: NDArray[np.float32] = np.float32(weight) * often / (often + self._norm[documents])
+        return added
 
     def goals(self, kind: Kind, seed: int) -> Goals:
         """All goals of a kind, with budgets and prices of a seed."""

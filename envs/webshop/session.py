@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from random import Random
@@ -235,7 +235,7 @@ class ShopSession(Session):
         if product is None:
             return self._results()
         if state.sub:
-            return Sub(_lines(product, state.sub))
+            return Sub(sub_lines(product, state.sub))
         options = tuple(
             Option(name, values, state.options.get(name)) for name, values in product.options.items()
         )
@@ -245,19 +245,25 @@ class ShopSession(Session):
 
     def _results(self) -> Results:
         state = self._state
-        first = (state.number - 1) * PER_PAGE
-        shown = state.found[first : first + PER_PAGE][: self._rows]
-        products = map(self._shop.index.product, shown)
-        return Results(
-            number=state.number,
-            total=len(state.found),
-            rows=tuple(Row(p.asin, p.title, p.shown_price, p.asin in state.visited) for p in products),
-            previous=state.number > 1,
-            next=len(state.found) > first + PER_PAGE,
-        )
+        return results_page(self._shop, state.found, state.number, self._rows, state.visited)
 
 
-def _lines(product: Product, sub: str) -> tuple[str, ...]:
+def results_page(
+    shop: Shop, found: Sequence[int], number: int, rows: int = PER_PAGE, visited: Sequence[str] = ()
+) -> Results:
+    """A page of what a search found, of which the first `rows` of ten are shown."""
+    first = (number - 1) * PER_PAGE
+    products = map(shop.index.product, found[first : first + PER_PAGE][:rows])
+    return Results(
+        number=number,
+        total=len(found),
+        rows=tuple(Row(p.asin, p.title, p.shown_price, p.asin in visited) for p in products),
+        previous=number > 1,
+        next=len(found) > first + PER_PAGE,
+    )
+
+
+def sub_lines(product: Product, sub: str) -> tuple[str, ...]:
     """What a sub page says. No catalogue has reviews' texts."""
     lines = {"Description": (product.description,), "Features": product.bullets, "Reviews": ()}[sub]
     return tuple(" ".join(line.split()) for line in lines)

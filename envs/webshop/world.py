@@ -98,7 +98,7 @@ class WebShop(World):
         """The split's goals. A task's id is its place in the shuffled list, `fixed_0`, as in the public code. Reads
         the whole catalogue at first, and makes its index if there is none. Raises DataError."""
         begin, end = SPLITS.get(self.split, (0, None))
-        found = self._goals()
+        found = self.every_goal()
         for number in range(len(found))[begin:end]:
             goal = found[number]
             yield Task(
@@ -108,11 +108,11 @@ class WebShop(World):
                 split=self.split,
             )
 
-    def _goals(self) -> Goals:
-        """Those of the open index: they read products from it."""
+    def every_goal(self) -> Goals:
+        """Those of all splits, in order; they are read from the open shop. Raises DataError where there are none."""
         if self._found is not None:
             return self._found
-        found = self._opened().index.goals(self.goals, self.seed)
+        found = self.opened().index.goals(self.goals, self.seed)
         if not found:
             raise DataError(
                 f"{self.source}: no {self.goals} goals; name the file of instructions "
@@ -129,7 +129,7 @@ class WebShop(World):
         files = [Path(self.source), *filter(None, [self.attributes, self.people])]
         return ", ".join(f"{file.name} {find(file).stat().st_size}" for file in files)
 
-    def _opened(self) -> Shop:
+    def opened(self) -> Shop:
         """The open shop; its index is made where there is none yet."""
         if self._shop is None:
             if any(find_spec(package) is None for package in ("numpy", "rapidfuzz", "snowballstemmer")):
@@ -210,7 +210,7 @@ class WebShop(World):
 
     async def open(self, cache: Path) -> None:
         """Raises WorldError where a package is missing, DataError where the products cannot be read."""
-        await to_thread.run_sync(self._opened)
+        await to_thread.run_sync(self.opened)
 
     async def close(self) -> None:
         shop, self._shop, self._found = self._shop, None, None

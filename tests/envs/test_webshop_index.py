@@ -78,6 +78,16 @@ def test_the_best_fifty_and_of_equals_the_earlier(tmp_path):
     assert found.search("cup", top=2) == [61, 62]
 
 
+def test_what_cannot_be_among_the_best_is_left_out_without_a_difference(index, catalogue):
+    """The first few are those of all, whatever was passed over on the way."""
+    for number in range(0, 600, 7):
+        text = catalogue[number].searched.split()
+        for query in (" ".join(text[:6]), " ".join(text[-9:]), " ".join(text[number % 5 :: 9])):
+            every = index.search(query, top=len(index))
+            for top in (1, 3, 10, 50):
+                assert index.search(query, top) == every[:top], query
+
+
 @pytest.mark.parametrize("query", ["", "   ", "the of and", "zzzunheardof", "!!! [] \x00", "%", "'\"; drop"])
 def test_a_query_without_a_known_word_finds_nothing(index, query):
     assert index.search(query) == []
