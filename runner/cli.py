@@ -365,6 +365,25 @@ def figure2(
             found.save(picture)
 
 
+@main.command()
+@click.option("--port", type=int, default=8000, show_default=True, help="0: one that is free.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines, too.")
+@click.option("--source", metavar="FILE", help="Products in the public files' form; without: our own.")
+@click.option("--attributes", type=click.Path(path_type=Path), metavar="FILE", help="items_ins_v2.json")
+@click.option("--people", type=click.Path(path_type=Path), metavar="FILE", help="items_human_ins.json")
+@click.option("--goals", type=click.Choice(["human", "synthetic"]), help="Which instructions.")
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="A JSON line for each purchase.")
+@_said
+def shop(port: int, host: str, log: Path | None, **settings: Any) -> None:
+    """Serve WebShop as web pages, for agents that drive a browser."""
+    from envs.webshop.world import WebShop
+
+    world = WebShop.model_validate({name: given for name, given in settings.items() if given is not None})
+    from envs.webshop.site import serve
+
+    _async(serve, world, host, port, log, click.echo)
+
+
 @main.command(name="list")
 @click.argument("what", type=click.Choice(["methods", "worlds", "models"]), required=False)
 @_said

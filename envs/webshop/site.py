@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
@@ -24,6 +25,9 @@ from envs.webshop.pages import SUB_PAGES
 from envs.webshop.products import Product
 from envs.webshop.reward import reward
 from envs.webshop.session import PER_PAGE, Shop, results_page, sub_lines
+
+if TYPE_CHECKING:
+    from envs.webshop.world import WebShop
 
 _WORD = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _FIXED = re.compile(r"fixed_(\d{1,9})")
@@ -218,3 +222,17 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str, str]:
     if not 0 <= length <= _LONGEST:
         raise ValueError(lengths[0])
     return method, target, (await reader.readexactly(length)).decode("utf-8", "replace")
+
+
+async def serve(world: WebShop, host: str, port: int, log: Path | None, say: Callable[[str], object]) -> None:
+    """The shop of a world, served until it is cancelled; `say` is told where."""
+    try:
+        site = Site(world.opened(), world.every_goal(), log)
+        async with serving(site, host, port):
+            last = len(site.goals) - 1
+            say(
+                f"{site.url}/fixed_0 to {site.url}/fixed_{last}: a shop and {last + 1:,} goals; Ctrl-C closes it"
+            )
+            await asyncio.Event().wait()
+    finally:
+        await world.close()
