@@ -15,6 +15,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -53,7 +54,7 @@ def desk(tmp_path, monkeypatch):
     """A folder like a checkout, whose jobs ask a scripted model instead of the embedded one (that has its own
     test)."""
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    for name in ("quickstart.toml", "table1.toml"):
+    for name in ("quickstart.toml", "table1.toml", "webshop.toml"):
         job = tmp_path / "jobs" / name
         text, count = re.subn(
             r"^\[models\.policy\]\n(\w.*\n)+", lambda _: SCRIPTED, job.read_text("utf-8"), flags=re.M
@@ -73,7 +74,7 @@ def marked(mark):
 def test_overnight_commands_work_as_written(desk):
     """In order, each on the folder that the last `run` printed."""
     folder, ran = None, 0
-    elsewhere = {*marked("batch"), *marked("files")}  # these have tests of their own
+    elsewhere = {*marked("batch"), *marked("files"), *marked("shop")}  # these have tests of their own
     for command in COMMANDS:
         if not command.startswith("overnight ") or command in elsewhere:
             continue
@@ -146,6 +147,23 @@ def test_the_batch_commands_by_files_work_as_written(desk):
         out = said(again)
     assert waves == 3
     assert runner.load(folder).status == "finished" and "react" in out
+
+
+async def test_the_shop_opens_as_written(desk):
+    (command,) = marked("shop")
+    words = shlex.split(command.replace("--port 8000", "--port 0"))[1:]
+    assert "0" in words
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "runner", *words,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        url = (await process.stdout.readline()).decode().split("/fixed_0")[0]
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            assert "Instruction:" in (await client.get("/fixed_0")).text
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def test_the_set_up_commands_install_what_pyproject_offers():

@@ -126,11 +126,12 @@ def search(folder: Path, count: int) -> dict[str, Any]:
     index = Index(place)
     opened = time.monotonic() - began
     asked = queries(index, count)
-    took, full_pages = [], 0
+    took, used, full_pages = [], [], 0
     for query in asked:
-        began = time.monotonic()
+        began, at = time.monotonic(), time.process_time()
         found = index.search(query)
         took.append(1000 * (time.monotonic() - began))
+        used.append(1000 * (time.process_time() - at))
         full_pages += len(found) == 50
     lags: list[float] = []
 
@@ -157,14 +158,13 @@ def search(folder: Path, count: int) -> dict[str, Any]:
     some = goals[:500]
     assert len(some) == 500 and index.find(some[0].asin) is not None
     listed = time.monotonic() - began
-    middle, late, most = np.percentile(took, [50, 99, 100])
     return {
         "products": len(index),
         "open_s": round(opened, 2),
         "searches": count,
-        "p50_ms": round(float(middle), 2),
-        "p99_ms": round(float(late), 2),
-        "most_ms": round(float(most), 2),
+        **{f"p{at}_ms": round(float(np.percentile(took, at)), 2) for at in (50, 99, 100)},
+        **{f"cpu_p{at}_ms": round(float(np.percentile(used, at)), 2) for at in (50, 99, 100)},
+        "busy": round(os.getloadavg()[0], 1),
         "full_share": round(full_pages / count, 3),
         "lag_p99_ms": round(float(np.percentile(lags or [0.0], 99)), 2),
         "goals": len(goals),
