@@ -71,6 +71,16 @@ def words(text: str) -> list[str]:
     return found
 
 
+def _labels(product: Product) -> set[str]:
+    """What a product can be found by besides its words; none of them is a word."""
+    labels = [
+        ("<c>", product.category),
+        ("<q>", product.query),
+        *(("<a>", each) for each in product.attributes),
+    ]
+    return {f"{kind} {label}" for kind, label in labels if label}
+
+
 def prepare(products: Iterable[Product], folder: Path, source: str) -> Path:
     """The folder of an index over products, below `folder`; made if it is not there. `source` names what the products
     come from: another text is another index. Products are read once, and never all in memory. Of several threads or
@@ -127,15 +137,18 @@ class _Postings:
         self._file = file.open("wb")
         self._of, self._documents, self._counts = array("I"), array("I"), array("I")
 
-    def add(self, document: int, text: str) -> int:
-        """The terms of a document; gives how many there are."""
-        found = Counter(map(self.terms.__getitem__, words(text)))
+    def add(self, document: int, product: Product) -> int:
+        """The terms of a product, and its labels; gives how many terms there are."""
+        found = Counter(map(self.terms.__getitem__, words(product.searched)))
+        length = found.total()
+        for label in _labels(product):
+            found[self.terms[label]] = 1
         self._of.extend(found)
         self._documents.extend(itertools.repeat(document, len(found)))
         self._counts.extend(found.values())
         if len(self._of) >= SPILL:
             self.spill()
-        return found.total()
+        return length
 
     def spill(self) -> None:
         of = np.frombuffer(self._of, dtype=np.uint32)
@@ -171,7 +184,7 @@ def _make(products: Iterable[Product], place: Path, source: str) -> None:
                 if goals_of := size(product, kind):
                     which.append(number)
                     sizes.append(goals_of)
-            lengths.append(postings.add(number, product.searched))
+            lengths.append(postings.add(number, product))
         postings.spill()
     offsets.append(at)
     if not asins:
@@ -297,6 +310,15 @@ class Index:
                 found = found[scores[found] + left >= edge * (1 - _SLACK)]
         order = np.lexsort((found, -scores[found]))
         return [int(number) for number in found[order][:top]]
+
+    def labelled(self, label: str, top: int = TOP) -> list[int]:
+        """Numbers of the first products with an attribute (`<a> easy clean`), a category (`<c> beauty`) or a query
+        (`<q> hand creams`)."""
+        of = self._terms.get(label)
+        if of is None:
+            return []
+        begin, end = int(self._starts[of]), int(self._starts[of + 1])
+        return [int(number) for number in self._documents[begin : min(end, begin + top)]]
 
     def _weighed(self, text: str) -> list[tuple[int, float, float]]:
         """(term, weight, what it adds to a score at most) of a text's words that are in the index, by weight."""

@@ -63,19 +63,9 @@ class Shop:
         if kind == "<r>":
             everything = range(len(self.index))
             return Random(f"{self.seed}/{keywords}").sample(everything, min(TOP, len(everything)))
-        if kind not in ("<a>", "<c>", "<q>"):
-            return self.index.search(keywords)
-        found: list[int] = []
-        for number, product in enumerate(self.index.products()):
-            if {
-                "<a>": word in product.attributes,
-                "<c>": word == product.category,
-                "<q>": word == product.query,
-            }[kind]:
-                found.append(number)
-                if len(found) == TOP:
-                    break
-        return found
+        if kind in ("<a>", "<c>", "<q>"):
+            return self.index.labelled(f"{kind} {word.strip()}")
+        return self.index.search(keywords)
 
     def price(self, product: Product) -> float:
         """What it costs."""

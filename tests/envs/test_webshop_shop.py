@@ -265,7 +265,8 @@ async def test_searches_by_attribute_category_query_or_at_random(shop):
     assert shop.found("<c> kitchen") == list(range(3, 26))
     some = shop.found("<r>")
     assert sorted(some) == list(range(26)) and some != sorted(some) and some == shop.found("<r>")
-    assert shop.found("<c> nowhere") == []
+    assert shop.found("<c> nowhere") == shop.found("<c>") == shop.found("<a> kitchen") == []
+    assert shop.found("<c") == shop.found("c kitchen") == []  # no label, and no word of any text
 
 
 async def test_a_large_shop_searches_beside_the_event_loop_and_finds_the_same(shop, monkeypatch):
