@@ -123,6 +123,9 @@ class Host:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._names = itertools.count()
         self._closed = False
+        self._failed = 0
+        """How many engines in a row could not be made."""
+        self._failure = ""
 
     def session(self, task: Mapping[str, Any]) -> HostedSession:
         """A session for a task, which is the engine's own plain dictionary."""
@@ -143,6 +146,8 @@ class Host:
         """A worker with room for one more episode, which is counted there; who came first is served first. Raises
         WorldError where no engine can be made."""
         while not self._closed:
+            if self._failed >= TRIES:
+                raise WorldError(self._failure)
             free = [worker for worker in self._all if worker.open and worker.episodes < worker.room]
             if free:
                 worker = min(free, key=lambda worker: worker.episodes)
@@ -166,10 +171,17 @@ class Host:
         try:
             worker = await _Worker.start(self)
         except Gone as error:
-            raise WorldError(f"{self.engine}: no engine could be made: {error}") from error
+            self._failed += 1
+            self._failure = f"{self.engine}: no engine could be made: {error}"
+            if (
+                self._failed >= TRIES
+            ):  # so that a thousand episodes do not start a thousand processes to hear it
+                self._wake(len(self._waiting))
+            raise WorldError(self._failure) from error
         finally:
             self._starting -= 1
             self._wake()
+        self._failed = 0
         if self._closed:
             await worker.stop()
         else:

@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ import orjson
 
 HEAD = 4
 """Bytes that tell a message's length."""
+COUNT_EVERY = 0.2
+"""Seconds for which a count of memory is good: a browser's many processes take a millisecond to count."""
+_counted = (float("-inf"), 0.0)
 
 
 def main(fd: int, engine: str) -> int:
@@ -116,13 +120,41 @@ def _send(channel: socket.socket, message: Any) -> None:
 
 
 def _megabytes() -> float:
-    """Resident memory now, where the system tells; else the most there was."""
+    """Resident memory now, of this process and of what it started (a Java machine, a browser; there without what they
+    share), where the system tells; else the most this process had."""
+    global _counted
+    now = time.monotonic()
+    if now - _counted[0] < COUNT_EVERY:
+        return _counted[1]
     try:
-        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-        return pages * resource.getpagesize() / 2**20
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1]) + sum(
+            map(_private, _below(os.getpid()))
+        )
+        found = pages * resource.getpagesize() / 2**20
     except (OSError, ValueError, IndexError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most / (2**20 if sys.platform == "darwin" else 2**10)
+        found = most / (2**20 if sys.platform == "darwin" else 2**10)
+    _counted = now, found
+    return found
+
+
+def _private(process: int) -> int:
+    """Resident pages of a process that it has for itself; 0 if it has ended."""
+    try:
+        resident, shared = Path(f"/proc/{process}/statm").read_bytes().split()[1:3]
+        return int(resident) - int(shared)
+    except (OSError, ValueError):
+        return 0
+
+
+def _below(process: int) -> list[int]:
+    """All that a process has started, and what those have; [] where the system does not tell."""
+    found: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, children.read_bytes().split()):
+                found += [child, *_below(child)]
+    return found
 
 
 def _end_with_owner() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,6 +47,13 @@ class Corridor:
             time.sleep(60)
         if word == "leak":
             self.kept.append(os.urandom(int(argument) << 20))
+        if word == "child":  # that holds so many megabytes
+            held = f"x = b'x' * ({argument} << 20); print(1, flush=True); input()"
+            words = [sys.executable, "-c", held]
+            self.child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert self.child.stdout is not None
+            self.child.stdout.readline()
+            time.sleep(0.3)  # memory is counted anew
         if word == "raise":
             raise ValueError("no such thing")
         if word == "print":

@@ -22,12 +22,14 @@ from runner.models.base import Call
 from runner.models.scripted import scripted
 
 
-def wanderer(actions: Sequence[str]) -> Callable[[Call], str]:
-    """A policy that takes one of the actions, by its prompt alone: what it does shows all that it saw."""
+def wanderer(actions: Sequence[str], *, sparse: bool = False) -> Callable[[Call], str]:
+    """A policy that takes one of the actions, by its prompt alone: what it does shows all that it saw. `sparse`: it
+    writes one line a turn."""
 
     def policy(call: Call) -> str:
         seen = hashlib.sha256(str(call.request.prompt).encode()).digest()
-        return f" I go on.\nAction 1: {actions[int.from_bytes(seen[:4]) % len(actions)]}"
+        action = actions[int.from_bytes(seen[:4]) % len(actions)]
+        return f" {action}" if sparse else f" I go on.\nAction 1: {action}"
 
     return policy
 
@@ -117,7 +119,9 @@ async def disturbed(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(trouble)
-            rows = await played(world, wanderer(actions), episodes=episodes, steps=steps, delay=0.2)
+            rows = await played(
+                world, wanderer(actions, sparse=world.sparse), episodes=episodes, steps=steps, delay=0.2
+            )
             tasks.cancel_scope.cancel()
         outcomes.append({task: what_happened(row) for task, row in rows.items()})
         name = "disturbed" if kills else "undisturbed"
@@ -135,4 +139,8 @@ async def disturbed(
     assert lost == []
     assert troubled == calm
     assert figures["disturbed"]["kills"] > 0
+    taken = {action for _, _, _, steps in calm.values() for _, action, _ in steps if action is not None}
+    assert taken <= set(actions) and len(taken) > len(actions) // 2, (
+        "the policy's actions do not reach the world"
+    )
     return figures

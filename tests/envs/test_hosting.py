@@ -68,6 +68,45 @@ async def test_what_an_engine_prints_and_writes_disturbs_nobody() -> None:
         assert "overnight-engine-" in (await walk(host, "where"))[-1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of others' memory")
+async def test_what_a_worker_starts_counts_to_its_memory() -> None:
+    async with hosted(workers=1, memory_mb=140) as host:
+        session = host.session({"name": "a corridor"})
+        await session.reset()
+        await session.step("child 120")
+        assert (await session.step("go")).text == "room 1"
+        await session.close()
+        assert (await walk(host, "go"))[-1] == "room 1"
+        assert host.replaced == 1
+
+
+async def test_an_engine_that_cannot_be_made_is_not_tried_by_every_episode(monkeypatch: Any) -> None:
+    started = 0
+    create = asyncio.create_subprocess_exec
+
+    async def counted(*words: Any, **how: Any) -> Any:
+        nonlocal started
+        started += 1
+        return await create(*words, **how)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", counted)
+    async with hosted(settings={"fails": "no luck"}, workers=2) as host:
+        errors: list[str] = []
+
+        async def one() -> None:
+            try:
+                await walk(host, "go")
+            except WorldError as error:
+                errors.append(str(error))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(one)
+        assert len(errors) == 50
+        assert all("no engine could be made: ValueError: no luck" in error for error in errors)
+        assert started <= 4
+
+
 @pytest.mark.parametrize("engine", [CORRIDOR, "tests.engines:Alone"])
 async def test_many_episodes_share_few_workers(engine: str) -> None:
     async with hosted(engine, workers=2) as host:
@@ -150,7 +189,7 @@ async def test_an_action_that_hangs_costs_its_worker_and_the_others_go_on() -> N
 
 
 async def test_a_worker_over_its_memory_is_replaced_and_its_episodes_go_on() -> None:
-    async with hosted(workers=1, memory_mb=150) as host:
+    async with hosted(workers=1, memory_mb=140) as host:
         other = host.session({"name": "other"})
         await other.reset()
         await other.step("go")

@@ -218,7 +218,7 @@ async def test_a_worker_that_is_killed_changes_no_trajectory():
     if problem := java.missing():
         pytest.skip(problem)
     world = ScienceWorld(workers=1, heap=128)
-    policy, calls = wanderer(WAYS), itertools.count(1)
+    policy, calls = wanderer(WAYS, sparse=True), itertools.count(1)
 
     def murderous(call):
         if next(calls) == 6:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from tests import cluster_simulated, filling, killing, killing_often, limits, million, soak, webshop_large
-from tests.published import test_chains, test_scienceworld
+from tests.published import test_alfworld, test_chains, test_scienceworld
 from tests.runner import test_cancelled, test_faults
 
 PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -27,6 +27,8 @@ PROOFS: dict[str, Callable[..., dict[str, Any]]] = {
     "million": million.full,
     "scienceworld": test_scienceworld.full,
     "hosted_scienceworld": test_scienceworld.full_hosted,
+    "alfworld": test_alfworld.full,
+    "hosted_alfworld": test_alfworld.full_hosted,
     "webshop": webshop_large.full,
 }
 """By name. `kill`: kill -9 twenty times during about 200 episodes (67 questions, three methods). `faults`: 2,001
@@ -41,8 +43,9 @@ beginning, amid its calls, in its end. `disk`: a run on a disk that is full agai
 cancelled at each of its steps, in four ways. `soak`: an hour (`--minutes`) at 5 % faults, with samples of memory and
 descriptors.
 
-Worlds: `scienceworld` replays recorded solutions in the simulator. `hosted_scienceworld` plays 64 episodes at once
-while a worker is killed every five seconds. `webshop` indexes and searches a shop of 1.18 million products
+Worlds: `scienceworld` replays recorded solutions in the simulator, `alfworld` recorded walkthroughs in the engine.
+`hosted_scienceworld` plays 64 episodes at once, `hosted_alfworld` 200, while a worker is killed every five seconds, as
+undisturbed. `webshop` indexes and searches a shop of 1.18 million products
 (`--products`)."""
 
 
