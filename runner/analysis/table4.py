@@ -132,14 +132,14 @@ def _notes(runs: list[Run], methods: Mapping[str, Shopping]) -> list[str]:
         notes.append(f"missing: {', '.join(missing)}")
     for method, found in methods.items():
         if found.goals != GOALS:
-            notes.append(f"{METHODS[method]}: {found.goals:,} goals (the paper's test split has {GOALS})")
+            notes.append(f"{METHODS[method]}: goals: {found.goals:,} (the paper's test split has {GOALS})")
         if found.unbought:
             notes.append(
-                f"{METHODS[method]}: {found.unbought:,} episodes bought nothing; they score 0 and count"
+                f"{METHODS[method]}: episodes that bought nothing: {found.unbought:,}; they score 0 and count"
             )
         if found.errors:
             notes.append(
-                f"{METHODS[method]}: {found.errors:,} episodes ended in an error; they score 0 and count "
+                f"{METHODS[method]}: episodes that ended in an error: {found.errors:,}; they score 0 and count "
                 "(overnight resume runs them again)"
             )
     for run in runs:
@@ -175,7 +175,7 @@ def _text(table: Table4) -> str:
     goals = max(found.goals for found in table.methods.values())
     return "\n".join(
         [
-            f"ReAct paper, Table 4: WebShop, score and success times 100 over {goals:,} goals; model {table.model}",
+            f"ReAct paper, Table 4: WebShop, score and success times 100; model {table.model}; goals: {goals:,}",
             one(head),
             one(tuple("-" * width for width in widths)),
             *map(one, lines),

@@ -63,8 +63,8 @@ async def test_score_and_success_beside_the_papers(tmp_path):
         assert 0 <= found.reward["low"] < found.reward["mean"] < found.reward["high"] <= 1
         assert (found.goals, found.unbought, found.errors) == (8, 2, 0)
     text = str(table)
-    assert "over 8 goals" in text and "Act: 2 episodes bought nothing; they score 0 and count" in text
-    assert f"Act: 8 goals (the paper's test split has {GOALS})" in text
+    assert "goals: 8" in text and "Act: episodes that bought nothing: 2; they score 0 and count" in text
+    assert f"Act: goals: 8 (the paper's test split has {GOALS})" in text
     shown = {line.split("  ")[0].strip(): line for line in text.splitlines()}
     assert f"{100 * table.methods['act'].reward['mean']:.1f}" in shown["Act"]
     assert "62.3" in text and "40.0" in text and "missing" not in text
@@ -92,7 +92,7 @@ async def test_errors_score_nothing_and_count(tmp_path):
     run = await ran(tmp_path, {"act": Act()}, script)
     found = table4(run)[0].methods["act"]
     assert (found.errors, found.reward["mean"], found.goals) == (8, 0, 8)
-    assert "8 episodes ended in an error" in str(table4(run)[0])
+    assert "Act: episodes that ended in an error: 8;" in str(table4(run)[0])
 
 
 async def test_several_runs_make_one_table_and_the_later_counts(tmp_path):
