@@ -208,7 +208,7 @@ class Host:
         if worker in self._all:
             self._all.remove(worker)
             self.replaced += 1
-            self._wake(worker.room)
+            self._wake(max(worker.room, 1))  # one that is full has no room: who comes first starts another
 
 
 class _Worker:
