@@ -92,6 +92,20 @@ class Said:
 Page: TypeAlias = Start | Results | Item | Sub | End | Said
 
 
+def clickable(page: Page) -> list[str]:
+    """The names of all that can be clicked on a page; to search is an action of its own, `search[...]`."""
+    match page:
+        case Results():
+            turns = [name for name, there in ((PREVIOUS, page.previous), (NEXT, page.next)) if there]
+            return [BACK, *turns, *(row.asin for row in page.rows)]
+        case Item():
+            values = (value for option in page.options for value in option.values)
+            return [BACK, PREVIOUS, *SUB_PAGES, BUY, *values]
+        case Sub():
+            return [BACK, PREVIOUS]
+    return []
+
+
 # -- writing -------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Part:

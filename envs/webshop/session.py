@@ -30,6 +30,7 @@ from envs.webshop.pages import (
     Said,
     Start,
     Sub,
+    clickable,
     written,
 )
 from envs.webshop.products import Product
@@ -138,18 +139,8 @@ class ShopSession(Session):
     # -- what can be done ------------------------------------------------------------------------------
     def buttons(self) -> list[str]:
         """What can be clicked on the page that is open, options among it."""
-        state = self._state
-        if state.keywords is None or state.bought:
-            return []
-        if self._product is None:
-            page = self._page()
-            assert isinstance(page, Results)
-            names = [BACK, *(row.asin for row in page.rows)]
-            return names + [PREVIOUS] * page.previous + [NEXT] * (page.next and self._paged)
-        if state.sub:
-            return [BACK, PREVIOUS]
-        values = [value for values in self._product.options.values() for value in values]
-        return [BACK, PREVIOUS, *SUB_PAGES, BUY, *values]
+        names = clickable(self._page())
+        return names if self._paged else [name for name in names if name != NEXT]
 
     def _named(self, word: str) -> str:
         """The button that a word means; "" where there is none."""

@@ -15,7 +15,7 @@ import pytest
 
 from envs.webshop.files import read_products
 from envs.webshop.goals import goals, price_of
-from envs.webshop.pages import End, Item, Results, Said, Start, Sub, read, written
+from envs.webshop.pages import NEXT, End, Item, Results, Said, Start, Sub, clickable, read, written
 from envs.webshop.reward import reward
 
 PRODUCTS = "webshop/products_1k.jsonl"
@@ -122,6 +122,27 @@ def test_clicks_of_the_transcripts_are_on_what_the_page_before_shows(transcripts
                     assert seen.title == next(each.title for each in page.rows if each.asin == word)
             if not isinstance(seen, Said):
                 page = seen
+
+
+def test_what_was_refused_there_is_what_cannot_be_done_here(transcripts):
+    """By the page alone that was seen last. (There was no next page. The code of then also took results that it did
+    not show, and a page of attributes that it did not offer; a model that names one is rare.)"""
+    refused, done, other = 0, 0, []
+    for row in transcripts:
+        page = None
+        for action, observation in row["steps"]:
+            verb, _, word = action.partition("[")
+            if verb == "click" and word.endswith("]"):
+                can = word[:-1] in clickable(page) and word[:-1] != NEXT
+            else:
+                can = verb in ("reset", "think") or (verb == "search" and isinstance(page, Start))
+            if (observation != "Invalid action!") is not can:
+                other.append((row["session"], action))
+            refused, done = refused + (not can), done + can
+            seen = read(observation)
+            page = page if isinstance(seen, Said) else seen
+    assert refused > 0 and done > 3 * len(transcripts)
+    assert len(other) <= (refused + done) // 500, other
 
 
 def test_instructions_are_those_of_peoples_goals(transcripts, published):
