@@ -258,6 +258,38 @@ async def test_rich_text_marks_buttons_and_what_was_clicked(shop):
     assert "\n\n[button] B000000002 [button_]\nTin Mug" in back.text
 
 
+NAMES = [
+    "Back to Search", "< Prev", "Next >", "Description", "Features", "Reviews", "Buy Now", "buy now", "B000000001",
+    "b000000001", "B000000003", "red", "[b] | blue", "2 l", "none", "blue", "", "nowhere",
+]  # fmt: skip
+actions = st.one_of(
+    st.sampled_from(
+        ["search[tin]", "search[spoon]", "search[]", "search[<r>]", "search[none such]", "think[so]", "x"]
+    ),
+    st.sampled_from(NAMES).map(lambda name: f"click[{name}]"),
+)
+
+
+@given(st.lists(actions, max_size=25), st.sampled_from(["react", "text", "text_rich"]))
+async def test_whatever_is_done_leads_to_a_page_and_can_be_taken_up_again(shop, taken, style):
+    """No action raises, what can be clicked is on the page, and another session goes on as this one does."""
+    session, other, bought = await entered(shop, style), ShopSession(shop, GOAL, style), False
+    for action in taken:
+        other.restore(json.loads(json.dumps(session.snapshot())))
+        can = action.removeprefix("click[")[:-1] in session.buttons() or not action.startswith("click[")
+        seen = await session.step(action)
+        assert await other.step(action) == seen
+        assert seen.done or not bought
+        bought = bought or seen.done
+        if style == "react" and not can and not bought:
+            assert seen.text == "Invalid action!"
+        if style == "react":
+            assert not isinstance(page := read(seen.text), Said) or page.text.startswith(
+                ("Invalid", "OK.", "You have")
+            )
+        assert (seen.reward > 0) <= seen.done
+
+
 # -- searches of another kind --------------------------------------------------------------------------
 async def test_searches_by_attribute_category_query_or_at_random(shop):
     assert shop.found("<a> light weight") == [0]
