@@ -270,7 +270,19 @@ actions = st.one_of(
 )
 
 
-@given(st.lists(actions, max_size=25), st.sampled_from(["react", "text", "text_rich"]))
+BEGINNINGS = [
+    [],
+    ["search[spoon]"],
+    *(["search[tin]", f"click[{asin}]"] for asin in ("B000000001", "B000000003")),
+]
+
+
+@given(
+    st.tuples(st.sampled_from(BEGINNINGS), st.lists(actions, max_size=25)).map(
+        lambda both: both[0] + both[1]
+    ),
+    st.sampled_from(["react", "text", "text_rich"]),
+)
 async def test_whatever_is_done_leads_to_a_page_and_can_be_taken_up_again(shop, taken, style):
     """No action raises, what can be clicked is on the page, and another session goes on as this one does."""
     session, other, bought = await entered(shop, style), ShopSession(shop, GOAL, style), False
