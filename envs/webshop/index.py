@@ -84,23 +84,33 @@ def _labels(product: Product) -> set[str]:
 def prepare(products: Iterable[Product], folder: Path, source: str) -> Path:
     """The folder of an index over products, below `folder`; made if it is not there. `source` names what the products
     come from: another text is another index. Products are read once, and never all in memory. Of several threads or
-    processes that want it at once, one makes it and the others wait."""
+    processes that want it at once, one makes it and the others wait. Raises DataError where there are no products, or
+    no room."""
     place = folder / hashlib.sha256(f"{VERSION}\0{source}".encode()).hexdigest()[:16]
     if (place / "whole.json").exists():
         return place
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(place):
-        if (place / "whole.json").exists():
-            return place
-        making = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=folder))
-        try:
-            _make(products, making, source)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(place):
             if not (place / "whole.json").exists():
-                shutil.rmtree(place, ignore_errors=True)
-                making.rename(place)
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
+                _put(products, place, source)
+    except OSError as error:
+        raise DataError(
+            f"{folder}: the index of products could not be written ({error.strerror or error}); "
+            "make room there, or name another folder in OVERNIGHT_CACHE"
+        ) from error
     return place
+
+
+def _put(products: Iterable[Product], place: Path, source: str) -> None:
+    making = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
+    try:
+        _make(products, making, source)
+        if not (place / "whole.json").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            making.rename(place)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 @contextmanager

@@ -150,6 +150,19 @@ def test_an_index_is_made_once_a_source_and_a_failed_one_leaves_nothing(tmp_path
     assert prepare(catalogue[:6], tmp_path, "two") != first
 
 
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, catalogue, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(indexing.np, "save", full)
+    with pytest.raises(DataError, match=r"could not be written \(No space left on device\); make room there"):
+        prepare(catalogue[:5], tmp_path / "new", "one")
+    assert not [path for path in (tmp_path / "new").iterdir() if path.is_dir()]
+    with pytest.raises(DataError, match="OVERNIGHT_CACHE"):
+        (tmp_path / "file").write_text("")
+        prepare(catalogue[:5], tmp_path / "file" / "below", "one")
+
+
 def test_half_of_an_index_is_made_anew(tmp_path, catalogue):
     place = prepare(catalogue[:5], tmp_path, "one")
     (place / "whole.json").unlink()
