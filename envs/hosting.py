@@ -281,7 +281,10 @@ class _Worker:
             raise Gone(self._why)
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._writer.write(packed([number, what, episode, argument]))
+        with contextlib.suppress(
+            RuntimeError, OSError
+        ):  # closed already (uvloop): `_ended` will tell who waits
+            self._writer.write(packed([number, what, episode, argument]))
         if len(self._asked) == 1:
             self._watch()
         error, result = await answer

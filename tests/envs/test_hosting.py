@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
+import uvloop
 
 from envs.base import Lost, WorldError
 from envs.hosting import Host
@@ -78,6 +79,35 @@ async def test_what_a_worker_starts_counts_to_its_memory() -> None:
         await session.close()
         assert (await walk(host, "go"))[-1] == "room 1"
         assert host.replaced == 1
+
+
+def test_an_action_asked_of_a_worker_that_has_just_died_goes_to_another_one() -> None:
+    """In the loop that runs have, where a closed transport raises; before the end of the worker is noticed."""
+
+    async def one() -> None:
+        async with hosted(workers=1) as host:
+            sessions = [host.session({"name": "a corridor"}) for _ in range(3)]
+            for session in sessions:
+                await session.reset()
+            (worker,) = host._all
+            noticed = asyncio.Event()
+            worker.process.wait = noticed.wait  # type: ignore[assignment, method-assign]
+            os.kill(worker.process.pid, signal.SIGKILL)
+            while not worker._reader.at_eof():
+                await asyncio.sleep(0)
+            asking = []
+            for session in sessions:  # the first one's message finds nobody, and the transport closes
+                asking.append(asyncio.create_task(session.step("go")))
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            assert worker.open
+            noticed.set()
+            assert [(await each).text for each in asking] == ["room 1"] * 3
+            assert host.replaced == 1
+            for session in sessions:
+                await session.close()
+
+    uvloop.run(one())
 
 
 async def test_an_engine_that_cannot_be_made_is_not_tried_by_every_episode(monkeypatch: Any) -> None:
