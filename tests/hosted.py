@@ -58,14 +58,17 @@ def workers() -> list[int]:
     return mine
 
 
-def megabytes(process: int) -> float:
-    """What a process and all that it started hold in memory."""
+def megabytes(process: int, *, of_its_own: bool = False) -> float:
+    """What a process and all that it started hold in memory; those that it started, without what they share (a browser's
+    processes share most of it)."""
     own = 0.0
     try:
-        own = int(Path(f"/proc/{process}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except (FileNotFoundError, ProcessLookupError):
+        resident, shared = Path(f"/proc/{process}/statm").read_bytes().split()[1:3]
+        pages = int(resident) - (int(shared) if of_its_own else 0)
+        own = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (FileNotFoundError, ProcessLookupError, ValueError):
         pass
-    return own + sum(megabytes(child) for child in children(process))
+    return own + sum(megabytes(child, of_its_own=True) for child in children(process))
 
 
 async def played(
