@@ -59,8 +59,8 @@ def workers() -> list[int]:
 
 
 def megabytes(process: int, *, of_its_own: bool = False) -> float:
-    """What a process and all that it started hold in memory; those that it started, without what they share (a browser's
-    processes share most of it)."""
+    """What a process and all that it started hold in memory; those that it started, without what they share (of a
+    browser's processes that is most)."""
     own = 0.0
     try:
         resident, shared = Path(f"/proc/{process}/statm").read_bytes().split()[1:3]

@@ -26,14 +26,14 @@ class AlfworldEngine:
 
     many = True
 
-    def __init__(self) -> None:
+    def __init__(self, translations: str = "") -> None:
         try:
             import textworld
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
             from textworld.envs.pddl import PddlEnv
         except ImportError as error:
             raise WorldError(f"{INSTALL} ({error})") from error
-        make_quicker()
+        make_quicker(translations)
         self._make: Callable[[], Any] = lambda: AlfredDemangler(env=PddlEnv(textworld.EnvInfos()))
         self._playing: dict[str, Any] = {}
         self._idle: list[Any] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar, cast
 
 from pydantic import Field, PrivateAttr, field_validator
@@ -88,6 +89,7 @@ class Alfworld(HostedWorld):
     )
 
     _host: Host | None = PrivateAttr(default=None)
+    _translations: TemporaryDirectory[str] | None = PrivateAttr(default=None)
 
     @field_validator("split")
     @classmethod
@@ -185,12 +187,20 @@ class Alfworld(HostedWorld):
             for package in ("alfworld", "textworld", "fast_downward")
         ):
             raise WorldError(INSTALL)
-        self._host = self.host("envs.alfworld.engine:AlfworldEngine", {})
+        self._translations = TemporaryDirectory(prefix="overnight-alfworld-")
+        self._host = self.host(
+            "envs.alfworld.engine:AlfworldEngine", {"translations": self._translations.name}
+        )
 
     async def close(self) -> None:
         host, self._host = self._host, None
-        if host is not None:
-            await host.close()
+        folder, self._translations = self._translations, None
+        try:
+            if host is not None:
+                await host.close()
+        finally:
+            if folder is not None:
+                folder.cleanup()
 
 
 def _version(package: str) -> str:

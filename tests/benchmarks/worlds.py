@@ -1,9 +1,9 @@
 """What a step of a world costs: `python -m tests.benchmarks.worlds [WORLD...] --json FILE`.
 
-Plays the same actions twice, in turn: in a bare loop around the world's engine, in a process of its own; and as runs do,
-all episodes at once, through the world's sessions and its worker. Prints for each steps a second of CPU (the owner's,
-the worker's and all that it started), the same of the clock, and what an episode more holds in memory. The ratio is
-that of steps a second of CPU. A world whose engine is not installed is passed over.
+Plays the same actions twice, in turn: in a bare loop around the world's engine, in a process of its own; and as runs
+do, all episodes at once, through the world's sessions and its worker. Prints for each steps a second of CPU (the
+owner's, the worker's and all that it started), the same of the clock, and what an episode more holds in memory. The
+ratio is that of steps a second of CPU. A world whose engine is not installed is passed over.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Bench:
-    """How a world is measured: `made` gives it, `engine` what its worker runs (`module:Class` and settings), `given` what
-    that engine takes for a task; `missing` says why it cannot be measured here."""
+    """How a world is measured: `made` gives it, `engine` what its worker runs (`module:Class` and settings), `given`
+    what that engine takes for a task; `missing` says why it cannot be measured here."""
 
     made: Callable[[], World]
     engine: Callable[[], tuple[str, dict[str, Any]]]

@@ -11,6 +11,8 @@ import gzip
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +76,9 @@ def walkthroughs(published):
 
 
 @pytest.fixture(scope="module")
-def engine():
-    made = AlfworldEngine()
+def engine(tmp_path_factory):
+    """With a folder of translations, as runs have it."""
+    made = AlfworldEngine(str(tmp_path_factory.mktemp("translations")))
     yield made
     made.close()
 
@@ -113,6 +116,28 @@ def test_recorded_walkthroughs_are_seen_again_and_win(engine, games, walkthrough
         replayed(engine, games[row["id"]], row)
 
 
+def test_a_translation_that_another_worker_made_serves_as_well(games, walkthroughs, tmp_path):
+    """In processes of their own, as an engine's quicker parts are put in once a process."""
+    row = min(walkthroughs, key=lambda row: len(row["steps"]))
+    (tmp_path / "game.json").write_text(json.dumps([games[row["id"]], row]), encoding="utf-8")
+    words = (
+        "import json, sys; from envs.alfworld.engine import AlfworldEngine; from tests.published import test_alfworld;"
+        "game, row = json.load(open(sys.argv[1])); engine = AlfworldEngine(sys.argv[2]);"
+        "print(test_alfworld.replayed(engine, game, row))"
+    )
+    folder = tmp_path / "translations"
+    folder.mkdir()
+    for turn in range(3):
+        command = [sys.executable, "-c", words, str(tmp_path / "game.json"), str(folder)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+        )
+        assert int(done.stdout) == 1 + len(row["steps"])
+        (kept,) = folder.iterdir()
+        if turn == 1:  # what is damaged is made anew
+            kept.write_bytes(kept.read_bytes()[:100])
+
+
 def test_a_thought_amid_a_walkthrough_changes_nothing_but_a_step(engine, games, walkthroughs):
     for row in sorted(walkthroughs, key=lambda row: len(row["steps"]))[:3]:
         for after in (0, len(row["steps"]) // 2, len(row["steps"]) - 1):
@@ -136,6 +161,6 @@ def full() -> dict[str, Any]:
 
 
 def full_hosted() -> dict[str, Any]:
-    """For `tests.full`: 200 episodes at once, in two workers of which one is killed every five seconds."""
-    world = Alfworld(workers=2, per_worker=100, households=200)
+    """For `tests.full`: 200 episodes at once, in sixteen workers of which one is killed every five seconds."""
+    world = Alfworld(workers=16, per_worker=13, households=200)
     return anyio.run(lambda: disturbed(world, WAYS, episodes=200, steps=12, every=5.0))
