@@ -41,6 +41,8 @@ TOP = 50
 """Results of a search at most."""
 SPILL = 4_000_000
 """Postings that are held in memory while an index is made."""
+_ENOUGH = 1000
+"""So many products tell well enough which score the best will have at least."""
 VERSION = 3
 _SLACK = 1e-4
 """Scores are sums of 32-bit floats: what is as near as this may be equal."""
@@ -292,32 +294,32 @@ class Index:
         """
         terms = self._weighed(text)
         scores = np.zeros(len(self), dtype=np.float32)
-        met: list[NDArray[np.uint32]] = []
-        edge, at = np.float32(0), 0
-        """A score that at least `top` products have."""
-        for at, (of, weight, _) in enumerate(terms, 1):
+        likely, edge = np.zeros(0, np.intp), np.float32(0)
+        """Products that hold the weightiest words; a score that at least `top` of them have."""
+        left = sum(most for _, _, most in terms)
+        while terms and edge * (1 - _SLACK) <= left:
+            of, weight, most = terms.pop(0)
             begin, end = int(self._starts[of]), int(self._starts[of + 1])
-            documents = self._documents[begin:end]
+            documents = self._documents[begin:end].astype(np.intp)
             scores[documents] += self._share(weight, self._counts[begin:end], documents)
-            met.append(documents)
-            if len(documents) >= top:
-                edge = max(edge, _best(scores[documents], top))
-            if edge > (1 + _SLACK) * sum(most for _, _, most in terms[at:]):
-                break
-        left = sum(most for _, _, most in terms[at:])
-        some = [documents[scores[documents] + left >= edge * (1 - _SLACK)] for documents in met]
-        found = np.unique(np.concatenate(some)) if some else np.zeros(0, np.uint32)
-        for of, weight, most in terms[at:]:
+            left -= most
+            if len(likely) < _ENOUGH:
+                likely = np.union1d(likely, documents)
+            if len(likely) >= top:
+                edge = _best(scores.take(likely), top)
+        low = edge * (1 - _SLACK) - left
+        found = np.flatnonzero(scores >= low if low > 0 else scores)
+        for of, weight, most in terms:
             begin, end = int(self._starts[of]), int(self._starts[of + 1])
             documents = self._documents[begin:end]
-            where = np.minimum(np.searchsorted(documents, found), len(documents) - 1)
+            where = np.minimum(np.searchsorted(documents, found.astype(np.uint32)), len(documents) - 1)
             having = documents[where] == found
             also = found[having]
             scores[also] += self._share(weight, self._counts[begin:end][where[having]], also)
             left -= most
             if len(found) > top:
                 edge = max(edge, _best(scores[found], top))
-                found = found[scores[found] + left >= edge * (1 - _SLACK)]
+                found = found[scores[found] >= edge * (1 - _SLACK) - left]
         order = np.lexsort((found, -scores[found]))
         return [int(number) for number in found[order][:top]]
 
@@ -343,12 +345,15 @@ class Index:
         return sorted(found, key=lambda each: (-each[1], each[0]))
 
     def _share(
-        self, weight: float, counts: NDArray[np.uint16], documents: NDArray[np.uint32]
+        self, weight: float, counts: NDArray[np.uint16], documents: NDArray[np.intp]
     ) -> NDArray[np.float32]:
         """What a term adds to the scores of documents that hold it so often."""
         often = counts.astype(np.float32)
-        added: NDArray[np.float32] = np.float32(weight) * often / (often + self._norm[documents])
-        return added
+        below = self._norm.take(documents)
+        below += often
+        often *= np.float32(weight)
+        often /= below
+        return often
 
     def goals(self, kind: Kind, seed: int) -> Goals:
         """All goals of a kind, with budgets and prices of a seed."""
