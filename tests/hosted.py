@@ -139,7 +139,7 @@ async def disturbed(
     calm, troubled = outcomes
     assert len(calm) == episodes
     lost = [each[2]["message"] for each in (*calm.values(), *troubled.values()) if each[2] is not None]
-    assert lost == []
+    assert lost == [], f"{len(lost)} episodes were lost: {lost[:3]}"
     assert troubled == calm
     assert figures["disturbed"]["kills"] > 0
     taken = {action for _, _, _, steps in calm.values() for _, action, _ in steps if action is not None}

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from runner.episode import Episode
-from runner.methods.acting import both_forms, out_of_steps, reply, stops
+from runner.methods.acting import Repeats, both_forms, out_of_steps, reply, stops
 from runner.methods.base import Method
 from runner.methods.parsing import split
 from runner.methods.prompts import opening
@@ -27,7 +27,8 @@ class Act(Method):
 
     end_on_repeat: bool = Field(
         False,
-        description="End the episode at the same action twice in a row, in worlds with sparse thoughts.",
+        description="End the episode (`repeated`) at the same action twice in a row; without sparse thoughts, if it "
+        "was also answered in the same words.",
     )
 
     async def solve(self, ep: Episode) -> None:
@@ -41,6 +42,7 @@ class Act(Method):
         prompt = opening(ep.world, "act", ep.task)
         if seen := await ep.reset():
             prompt += seen + "\n"
+        repeats = Repeats()
         for i in range(1, (self.steps or ep.world.steps) + 1):
             stop = stops(ep, i, self.compat)
             text = await reply(ep, prompt + f"Action {i}:", stop, self.temperature, self.max_tokens)
@@ -48,6 +50,9 @@ class Act(Method):
             observation = await ep.act(sent)
             prompt += f"Action {i}: {shown}\nObservation {i}: {observation.text}\n"
             if observation.done:
+                return
+            if repeats.again(ep, sent, observation) and self.end_on_repeat:
+                ep.end("repeated")
                 return
         await out_of_steps(ep, self.compat)
 

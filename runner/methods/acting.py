@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envs.base import Observation
 from runner.episode import Ended, Episode
 from runner.methods.base import Compat
 from runner.methods.parsing import canonical_action, reference_action, shown_action
@@ -29,6 +30,22 @@ def both_forms(action: str, compat: Compat) -> tuple[str, str]:
         return reference_action(action), action
     sent = canonical_action(action)
     return sent, shown_action(sent)
+
+
+class Repeats:
+    """Notices turns that are as the one before: the same action, answered in the same words. (`lookup` again shows the
+    next place, and is none.)"""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, str] | None = None
+
+    def again(self, ep: Episode, action: str, seen: Observation) -> bool:
+        """Whether this turn is; the trajectory's flags say so (`repeats`)."""
+        before, self._last = self._last, (action, seen.text)
+        if before != self._last:
+            return False
+        ep.flags.add("repeats")
+        return True
 
 
 async def out_of_steps(ep: Episode, compat: Compat) -> None:

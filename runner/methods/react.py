@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from runner.episode import Episode
-from runner.methods.acting import both_forms, out_of_steps, reply, stops
+from runner.methods.acting import Repeats, both_forms, out_of_steps, reply, stops
 from runner.methods.base import Method
 from runner.methods.parsing import reference_split, split
 from runner.methods.prompts import opening
@@ -36,7 +36,8 @@ class React(Method):
     )
     end_on_repeat: bool = Field(
         False,
-        description="End the episode at the same action twice in a row, in worlds with sparse thoughts.",
+        description="End the episode (`repeated`) at the same action twice in a row; without sparse thoughts, if it "
+        "was also answered in the same words.",
     )
 
     async def solve(self, ep: Episode) -> None:
@@ -57,6 +58,7 @@ class React(Method):
         prompt = opening(ep.world, "react", ep.task)
         if seen := await ep.reset():
             prompt += seen + "\n"
+        repeats = Repeats()
         for i in range(1, (self.steps or ep.world.steps) + 1):
             stop = stops(ep, i, self.compat)
             text = await reply(ep, prompt + f"Thought {i}:", stop, self.temperature, self.max_tokens)
@@ -72,6 +74,9 @@ class React(Method):
                 seen = seen.replace("\\n", "")
             prompt += f"Thought {i}: {thought}\nAction {i}: {shown}\nObservation {i}: {seen}\n"
             if observation.done:
+                return
+            if repeats.again(ep, sent, observation) and self.end_on_repeat:
+                ep.end("repeated")
                 return
         await out_of_steps(ep, self.compat)
 

@@ -509,3 +509,22 @@ async def test_trials_share_no_draw(tmp_path: Path) -> None:
     rows, model = await play(tmp_path, CotSC(samples=4, until="all"), by_prompt("", "Answer: Ada"), trials=3)
     assert [row["trial"] for row in rows] == [0, 1, 2]
     assert sum(call.n for call in model.calls) == 12
+
+
+@pytest.mark.parametrize("method", [React, Act])
+@pytest.mark.parametrize(("end", "status", "steps"), [(False, "step_limit", 4), (True, "repeated", 2)])
+async def test_the_same_action_with_the_same_outcome_is_noted_and_may_end_an_episode(
+    method: Any, end: bool, status: str, steps: int, tmp_path: Path
+) -> None:
+    row, _ = await solve(
+        tmp_path, method(steps=4, end_on_repeat=end), lambda call: "I look.\nAction 1: search[nothing]"
+        if method is React else " search[nothing]"
+    )  # fmt: skip
+    assert (row["status"], row["n_steps"], row["flags"]) == (status, steps, ["repeats"])
+
+
+async def test_looking_further_is_no_loop(tmp_path: Path) -> None:
+    row, _ = await solve(
+        tmp_path, Act(steps=4, end_on_repeat=True), lambda call: f" search[{len(str(call.request.prompt))}]"
+    )
+    assert "repeats" not in row["flags"]
