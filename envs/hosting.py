@@ -20,44 +20,22 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
-import socket
-import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
-import orjson
 from pydantic import Field
 
 from envs.base import Lost, Observation, Session, World, WorldError
-from envs.worker import HEAD, packed
+from envs.processes import MANY, Gone, Worker
 
-MANY = 16
-"""Episodes to a worker whose engine holds several."""
-BEGIN_SECONDS = 180.0
-"""What making an engine may take: a Java machine, a grammar."""
 TRIES = 3
 """Workers that one action may cost before its episode is given up."""
 PATIENCE = 20
 """Workers that may be lost before one action is answered, through whatever."""
 SHARE = 0.6
 """Of the machine's memory, for all workers of a world together."""
-HARD = 1.25
-"""Times its memory at which a worker is ended at once; between that and the ceiling it only gets no new episodes."""
-TAIL = 400
-"""Characters of an engine's last words that are shown."""
-
-
-class Gone(Exception):
-    """A worker is no more; why, in words. `working`: whether it was at this very request then, and not killed from
-    outside."""
-
-    def __init__(self, why: str, working: bool = False) -> None:
-        super().__init__(why)
-        self.working = working
 
 
 class HostedWorld(World):
@@ -118,13 +96,15 @@ class Host:
         self.step_seconds = step_seconds
         self.replaced = 0
         """Workers that were lost, and others started for them."""
-        self._all: list[_Worker] = []
+        self._all: list[Worker] = []
         self._starting = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._names = itertools.count()
         self._closed = False
         self._failed = 0
         """How many engines in a row could not be made."""
+        self._killed = 0
+        """How many in a row were killed from outside while they were made."""
         self._failure = ""
 
     def session(self, task: Mapping[str, Any]) -> HostedSession:
@@ -142,7 +122,7 @@ class Host:
             await worker.stop()
 
     # -- places ----------------------------------------------------------------------------------------
-    async def place(self) -> _Worker:
+    async def place(self) -> Worker:
         """A worker with room for one more episode, which is counted there; who came first is served first. Raises
         WorldError where no engine can be made."""
         while not self._closed:
@@ -169,8 +149,11 @@ class Host:
     async def _start(self) -> None:
         self._starting += 1
         try:
-            worker = await _Worker.start(self)
+            worker = await Worker.start(self)
         except Gone as error:
+            self._killed += not error.working
+            if not error.working and self._killed < PATIENCE:
+                return  # from outside, as by a system without memory: another one is tried
             self._failed += 1
             self._failure = f"{self.engine}: no engine could be made: {error}"
             if (
@@ -181,7 +164,7 @@ class Host:
         finally:
             self._starting -= 1
             self._wake()
-        self._failed = 0
+        self._failed = self._killed = 0
         if self._closed:
             await worker.stop()
         else:
@@ -196,193 +179,19 @@ class Host:
                 waiting.set_result(None)
                 count -= 1
 
-    def free(self, worker: _Worker) -> None:
+    def free(self, worker: Worker) -> None:
         """An episode has left a worker."""
         worker.episodes -= 1
         if not worker.episodes and worker.full and worker in self._all:
             worker.kill(f"it holds more than {self.memory_mb:,.0f} MB")
         self._wake()
 
-    def lost(self, worker: _Worker) -> None:
+    def lost(self, worker: Worker) -> None:
         """A worker has ended."""
         if worker in self._all:
             self._all.remove(worker)
             self.replaced += 1
             self._wake(max(worker.room, 1))  # one that is full has no room: who comes first starts another
-
-
-class _Worker:
-    """One process and the requests under way in it."""
-
-    def __init__(self, host: Host, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
-        self.host = host
-        self.process = process
-        self.episodes = 0
-        self.room = 1
-        self.open = False
-        self.full = False
-        """Whether it holds more than it may: it gets no further episodes."""
-        self._errors = errors
-        self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        """In order of asking, in which they are answered."""
-        self._why = ""
-        self._deadline: asyncio.TimerHandle | None = None
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
-        self._listening: asyncio.Task[None]
-
-    @classmethod
-    async def start(cls, host: Host) -> _Worker:
-        """Raises Gone where the engine cannot be made."""
-        ours, theirs = socket.socketpair()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        try:
-            words = [sys.executable, "-m", "envs.worker", str(theirs.fileno()), host.engine]
-            path = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), *sys.path]))
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,
-            )
-        finally:
-            theirs.close()
-        worker = cls(host, process, errors)
-        worker._reader, worker._writer = await asyncio.open_connection(sock=ours)
-        try:
-            worker._writer.write(packed({"settings": host.settings}))
-            async with asyncio.timeout(BEGIN_SECONDS):
-                told = await worker._next()
-        except TimeoutError:
-            await worker.stop()
-            raise Gone(f"nothing was heard of it within {BEGIN_SECONDS:g} s") from None
-        except BaseException as error:
-            worker.kill()
-            with contextlib.suppress(ProcessLookupError):
-                await process.wait()
-            if isinstance(error, EOFError):
-                raise Gone(worker._last_words()) from None
-            raise
-        if "error" in told:
-            await worker.stop()
-            raise Gone(told["error"])
-        worker.room = host.per_worker or (MANY if told["many"] else 1)
-        worker.open = True
-        worker._listening = asyncio.get_running_loop().create_task(worker._listen())
-        return worker
-
-    async def ask(self, what: str, episode: str, argument: Any = None) -> Any:
-        """What the engine says. Raises Gone where the worker ends before, WorldError for the engine's own error."""
-        if not self.open:
-            raise Gone(self._why)
-        number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        with contextlib.suppress(
-            RuntimeError, OSError
-        ):  # closed already (uvloop): `_ended` will tell who waits
-            self._writer.write(packed([number, what, episode, argument]))
-        if len(self._asked) == 1:
-            self._watch()
-        error, result = await answer
-        if error is not None:
-            raise WorldError(str(error))
-        return result
-
-    def _watch(self) -> None:
-        """The oldest request is being worked on from now on."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if self._asked:
-            seconds = self.host.step_seconds
-            self._deadline = asyncio.get_running_loop().call_later(
-                seconds, self.kill, f"an action took longer than step_seconds = {seconds:g}"
-            )
-
-    async def _listen(self) -> None:
-        try:
-            while True:
-                number, error, result, megabytes = await self._next()
-                answer = self._asked.pop(number)
-                self._watch()
-                if not answer.done():
-                    answer.set_result((error, result))
-                if megabytes > self.host.memory_mb:
-                    self.full, self.room = True, 0
-                if megabytes > HARD * self.host.memory_mb:
-                    self.kill(f"it held {megabytes:,.0f} MB of {self.host.memory_mb:,.0f}")
-        except (EOFError, OSError):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self.process.wait()  # how it ended tells whose fault that is
-        finally:
-            self._ended()
-
-    async def _next(self) -> Any:
-        try:
-            size = int.from_bytes(await self._reader.readexactly(HEAD))
-            return orjson.loads(await self._reader.readexactly(size))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise EOFError from None
-
-    def _ended(self) -> None:
-        if not self.open:
-            return
-        self.open = False
-        if self._deadline is not None:
-            self._deadline.cancel()
-        outside = not self._why and self.process.returncode == -signal.SIGKILL
-        self._why = self._why or self._last_words()
-        self.kill()
-        self.host.lost(self)
-        for k, answer in enumerate(self._asked.values()):
-            if not answer.done():
-                answer.set_exception(Gone(self._why, working=k == 0 and not outside))
-                answer.exception()  # whoever asked may be gone
-        self._asked.clear()
-        self._writer.close()
-        self._errors.close()
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(ValueError, OSError):
-            size = self._errors.seek(0, os.SEEK_END)
-            self._errors.seek(max(size - TAIL, 0))
-            said = self._errors.read().decode(errors="replace").strip()
-            if said:
-                return f"its process ended; its last words: ...{said[-TAIL:]}"
-        return "its process ended without a word (killed? out of memory?)"
-
-    def kill(self, why: str = "") -> None:
-        """End it now, with all that it started. Who waits for it hears why."""
-        self._why = self._why or why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    async def stop(self) -> None:
-        """Let it end by itself, else end it."""
-        self.open = False
-        with contextlib.suppress(OSError, RuntimeError):
-            self._writer.close()
-        try:
-            async with asyncio.timeout(5):
-                await self.process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.kill()
-            with contextlib.suppress(ProcessLookupError):
-                await self.process.wait()
-            for answer in self._asked.values():
-                if not answer.done():
-                    answer.set_exception(Gone("the world was closed"))
-                    answer.exception()
-            if (listening := getattr(self, "_listening", None)) is not None:
-                listening.cancel()
-            self._errors.close()
 
 
 class HostedSession(Session):
@@ -392,7 +201,7 @@ class HostedSession(Session):
         self._host = host
         self._task = task
         self._name = name
-        self._worker: _Worker | None = None
+        self._worker: Worker | None = None
         self._first = ""
         self._taken: list[tuple[str, str, bool]] = []
         """Actions so far, each with what it gave."""

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -54,7 +55,7 @@ def desk(tmp_path, monkeypatch):
     """A folder like a checkout, whose jobs ask a scripted model instead of the embedded one (that has its own
     test)."""
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    for name in ("quickstart.toml", "table1.toml", "webshop.toml"):
+    for name in ("quickstart.toml", "table1.toml", "webshop.toml", "webarena.toml"):
         job = tmp_path / "jobs" / name
         text, count = re.subn(
             r"^\[models\.policy\]\n(\w.*\n)+", lambda _: SCRIPTED, job.read_text("utf-8"), flags=re.M
@@ -74,7 +75,12 @@ def marked(mark):
 def test_overnight_commands_work_as_written(desk):
     """In order, each on the folder that the last `run` printed."""
     folder, ran = None, 0
-    elsewhere = {*marked("batch"), *marked("files"), *marked("shop")}  # these have tests of their own
+    elsewhere = {
+        *marked("batch"),
+        *marked("files"),
+        *marked("shop"),
+        *marked("webarena"),
+    }  # these have tests of their own
     for command in COMMANDS:
         if not command.startswith("overnight ") or command in elsewhere:
             continue
@@ -149,6 +155,20 @@ def test_the_batch_commands_by_files_work_as_written(desk):
     assert runner.load(folder).status == "finished" and "react" in out
 
 
+async def test_webarenas_job_runs_as_written(desk):
+    if find_spec("playwright") is None:
+        pytest.skip("needs overnight[webarena]")
+    from envs.webarena.browser import MISSING, program
+
+    if program() is None:
+        pytest.skip(MISSING)
+    (command,) = marked("webarena")
+    code, out = await overnight(command, None)
+    assert code == 0, out
+    (folder,) = (desk / "outputs").iterdir()
+    assert len(list(runner.load(folder).trajectories)) == 2
+
+
 async def test_the_shop_opens_as_written(desk):
     (command,) = marked("shop")
     words = shlex.split(command.replace("--port 8000", "--port 0"))[1:]
@@ -184,11 +204,16 @@ def test_the_set_up_commands_install_what_pyproject_offers():
 def test_job_snippets_are_valid(text, tmp_path, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
     monkeypatch.chdir(tmp_path)
+    task = {"sites": ["shopping"], "start_url": "__SHOPPING__", "intent": "Look"}
+    task["eval"] = {"eval_types": ["url_match"], "reference_url": "__SHOPPING__"}
+    (tmp_path / "test.raw.json").write_text(json.dumps([{"task_id": k, **task} for k in (21, 22, 23)]))
     (tmp_path / "questions.csv").write_text("nr,text,gold\n1,One and one?,2\n2,Two and two?,4\n")
     raw = tomllib.loads(text)
     raw.setdefault("models", {"policy": {"provider": "scripted", "replies": ["x"]}})
+    for name in raw.get("roles", {}).values():
+        raw["models"].setdefault(name, {"provider": "scripted", "replies": ["x"]})
     raw.setdefault("envs", {"hotpotqa": {}})
-    raw.setdefault("methods", {"cot": {}})
+    raw.setdefault("methods", {"react": {}} if "webarena" in raw["envs"] else {"cot": {}})
     job = Job.parse(raw)
     assert list(job.plan())
 

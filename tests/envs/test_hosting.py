@@ -110,6 +110,23 @@ def test_an_action_asked_of_a_worker_that_has_just_died_goes_to_another_one() ->
     uvloop.run(one())
 
 
+async def test_a_worker_that_is_killed_while_it_starts_costs_no_episode(monkeypatch: Any) -> None:
+    killed = []
+    create = asyncio.create_subprocess_exec
+
+    async def murderous(*words: Any, **how: Any) -> Any:
+        process = await create(*words, **how)
+        if len(killed) < 4:
+            os.kill(process.pid, signal.SIGKILL)
+            killed.append(process.pid)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", murderous)
+    async with hosted(workers=1) as host:
+        assert (await walk(host, "go"))[-1] == "room 1"
+    assert len(killed) == 4
+
+
 async def test_an_engine_that_cannot_be_made_is_not_tried_by_every_episode(monkeypatch: Any) -> None:
     started = 0
     create = asyncio.create_subprocess_exec
