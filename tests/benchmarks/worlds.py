@@ -108,7 +108,7 @@ def _webarena() -> Bench:
             "click [14]",
         ],
         episodes=4,
-        steps=8,
+        steps=24,
         missing=missing,
     )
 
