@@ -44,6 +44,7 @@ SPILL = 4_000_000
 _ENOUGH = 1000
 """So many products tell well enough which score the best will have at least."""
 VERSION = 3
+"""Of an index's files and of how texts become terms: indexes of another one are not read."""
 _SLACK = 1e-4
 """Scores are sums of 32-bit floats: what is as near as this may be equal."""
 
@@ -304,7 +305,7 @@ class Index:
             scores[documents] += self._share(weight, self._counts[begin:end], documents)
             left -= most
             if len(likely) < _ENOUGH:
-                likely = np.union1d(likely, documents)
+                likely = documents if len(documents) >= _ENOUGH else np.union1d(likely, documents)
             if len(likely) >= top:
                 edge = _best(scores.take(likely), top)
         low = edge * (1 - _SLACK) - left

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 
 from envs.base import Observation, Session
 from envs.webshop.goals import Goal, price_of
@@ -44,6 +45,19 @@ THOUGHT = "OK."
 _ACTION = re.compile(r"(\w+)\[(.*)\]", re.DOTALL)
 
 
+AT_ONCE = 2
+"""Searches of large shops at once: more of them are no faster, and leave the event loop less of the interpreter."""
+_LIMITER: RunVar[CapacityLimiter] = RunVar("searches")
+
+
+def _limiter() -> CapacityLimiter:
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        _LIMITER.set(limiter := CapacityLimiter(AT_ONCE))
+        return limiter
+
+
 class Shop:
     """An open catalogue, and how it answers searches. `seed` decides prices of products that have a range."""
 
@@ -56,7 +70,7 @@ class Shop:
         `<q> query` the first 50 that have it."""
         if len(self.index) < LARGE:
             return self.found(keywords)
-        return await to_thread.run_sync(self.found, keywords)
+        return await to_thread.run_sync(self.found, keywords, limiter=_limiter())
 
     def found(self, keywords: str) -> list[int]:
         """As `search`, at once."""
