@@ -331,3 +331,22 @@ def test_the_readmes_figures_are_the_measured_ones():
     from tests.benchmarks.peers.__main__ import FIGURES, readme_tables
 
     assert readme_tables(TEXT) == tables.for_readme(json.loads(FIGURES.read_bytes()))
+
+
+def test_the_readmes_figures_of_the_large_shop_are_the_measured_ones():
+    found = json.loads((ROOT / "tests" / "full" / "webshop.json").read_text("utf-8"))
+    files, make, search = found["files"], found["make"], found["search"]
+    (told,) = re.findall(
+        r"With ([\d,]+) invented products (.*?)\(`python -m tests\.full webshop`\)", TEXT, re.S
+    )
+    assert int(told[0].replace(",", "")) == search["products"]
+    numbers = [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) (?:GB|ms|minutes)", told[1])]
+    assert numbers == [
+        round((files["items_mb"] + files["attributes_mb"]) / 1000, 1),
+        round(make["cpu_s"] / 60),
+        round(make["index_mb"] / 1000, 1),
+        round(search["cpu_p50_ms"]),
+        round(search["cpu_p99_ms"]),
+        round(search["most_rss_mb"] / 1000, 1),
+        round(search["file_pages_mb"] / 1000, 1),
+    ]
