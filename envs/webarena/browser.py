@@ -365,7 +365,7 @@ def _keys(text: str) -> str:
 
 def _title(page: Page) -> str:
     try:
-        return page.title()
+        return " ".join(page.title().split())
     except PlaywrightError:
         return ""
 

@@ -43,7 +43,7 @@ class Rest:
         except (httpx.HTTPError, ValueError) as error:
             raise WorldError(
                 f"{self.address}{path}: the shop's REST interface, which tells whether the task is done, failed: "
-                f"{type(error).__name__}: {error}. Check `admin` and `admin_password_env`."
+                f"{type(error).__name__}: {str(error).splitlines()[0]}. Check `admin` and `admin_password_env`."
             ) from error
 
     def latest_order(self) -> str:

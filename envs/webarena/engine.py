@@ -44,10 +44,14 @@ class WebArenaEngine:
         self._admin = dict(admin or {"user": "", "password": ""})
         hosts = {} if self._server is None else {f"{OWN.split('//')[1]}:80": f"127.0.0.1:{self._server.port}"}
         self._chromium = Chromium(hosts)
-        self._chromium.browser()
-        self._state = self._logged_in(login) if login and login.get("user") else None
         self._tabs: dict[str, Tabs] = {}
         self._tasks: dict[str, Mapping[str, Any]] = {}
+        try:
+            self._chromium.browser()
+            self._state = self._logged_in(login) if login and login.get("user") else None
+        except BaseException:
+            self.close()
+            raise
 
     def _logged_in(self, login: Mapping[str, str]) -> Any:
         """The cookies of a customer who has logged in. Raises WorldError where that does not work."""

@@ -81,7 +81,7 @@ class WebArena(HostedWorld):
         description="How many of the latest pages a prompt shows; of earlier ones only that they were there.",
     )
     page_seconds: float = Field(15.0, gt=0, description="What loading a page may take.")
-    per_worker: int | None = Field(8, gt=0, description="Episodes to a browser, about 60 MB each.")
+    per_worker: int | None = Field(8, gt=0, description="Episodes to a browser, about 100 MB each.")
 
     _host: Host | None = PrivateAttr(default=None)
 
