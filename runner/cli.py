@@ -81,7 +81,7 @@ def main() -> None:
 def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool, no_wait: bool) -> None:
     """Run a job from the beginning, in a new folder."""
     from runner import library
-    from runner.batch.held import Manner
+    from runner.batch.manner import Manner
 
     how = {"progress": not quiet, "batching": Manner(wait=not no_wait)}
     _finish(_async(library.run, job, outputs=outputs, overrides=overrides, **how))
@@ -110,7 +110,7 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted, killed or stopped, or with more samples, tasks or trials."""
     from runner import library
-    from runner.batch.held import Manner
+    from runner.batch.manner import Manner
 
     how = {
         "overrides": overrides,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
@@ -18,8 +18,7 @@ from anyio import to_thread
 from envs.base import WorldError
 from envs.data import cache_folder
 from runner import openfiles
-from runner.batch.held import Hooks, Manner
-from runner.batch.run import Batches, is_batched
+from runner.batch.manner import Hooks, Manner, is_batched
 from runner.batch.settings import EPISODES
 from runner.budget import Budget, Cost
 from runner.compact import Numbers
@@ -49,6 +48,9 @@ from runner.sampling import Readback, Sampler, Sampling
 from runner.scheduler import Scheduler
 from runner.summing import Summing
 from runner.vitals import Pulse
+
+if TYPE_CHECKING:
+    from runner.batch.run import Batches
 
 SYNC_EVERY = 1.0
 """Seconds between forcing the ledger to the disk: what a crash of the machine (not of the process) may cost."""
@@ -130,6 +132,8 @@ class Execution:
         """None where no model of the job is in batch mode."""
         if self.readback or not any(map(is_batched, self.job.models.values())):
             return None
+        from runner.batch.run import Batches
+
         hooks = Hooks(
             self._admit,
             self.budget.resume,

@@ -9,23 +9,16 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
 
 from runner import registry
-from runner.batch.files import Imported, batched, read_results
-from runner.batch.held import Export, Manner
-from runner.batch.log import BatchLog
-from runner.batch.run import is_batched
-from runner.batch.shapes import shape_for
+from runner.batch.manner import Export, Manner, is_batched
 from runner.budget import check_prices
-from runner.completion import Completion
 from runner.errors import JobError, OvernightError, RunError
-from runner.estimate import Estimate, estimate, first_request
 from runner.execution import Execution, changed, now, run_path
-from runner.forecast import forecast
 from runner.job import Job, Planned
 from runner.ledger import Ledger
 from runner.models.base import Request
@@ -35,9 +28,14 @@ from runner.progress import Progress
 from runner.results import Run, load, table
 from runner.reuse import check
 
+if TYPE_CHECKING:  # what only some commands need is imported when they do
+    from runner.batch.files import Imported
+    from runner.completion import Completion
+    from runner.estimate import Estimate
+
 Watch = Callable[[Execution], Any]
 
-CHECK_SECONDS = 0.1
+CHECK_SECONDS = 0.05
 """Seconds that reading data sets may take before the first call."""
 
 
@@ -145,6 +143,8 @@ async def complete(path: str | Path, *, job: Job | None = None, progress: bool |
     Only the missing draws are asked for. Raises RunError where what shapes the run's episodes has changed, and
     OvernightError, with what stood in the way, where not all could be drawn: another call goes on.
     """
+    from runner.completion import Completion
+
     path = run_path(path)
     folder = RunFolder.open(path)
     try:
@@ -177,6 +177,9 @@ async def plan(
 ) -> Estimate:
     """How many episodes, and at most how many calls, tokens and dollars, a job would take, and how long at least
     (`seconds`: a guess of how long a call takes, for `in_flight`). Asks no model."""
+    from runner.estimate import estimate
+    from runner.forecast import forecast
+
     job = _job(job, overrides)
     found = await estimate(job)
     found.forecast = forecast(job, found, seconds)
@@ -185,6 +188,8 @@ async def plan(
 
 async def render(job: Job | str | Path, task: str, method: str, *, overrides: Sequence[str] = ()) -> Request:
     """The exact first request of a method for a task. Raises JobError for a method that the job lacks."""
+    from runner.estimate import first_request
+
     job = _job(job, overrides)
     if method not in job.methods:
         raise JobError(registry.unknown("method", method, job.methods))
@@ -212,6 +217,9 @@ async def export(
 
 async def import_results(path: str | Path, file: str | Path) -> Imported:
     """Read results of an exported file into a run's ledger. What they do not answer is in the next export."""
+    from runner.batch.files import read_results
+    from runner.batch.log import BatchLog
+
     path = run_path(path)
     folder = RunFolder.open(path)
     try:
@@ -234,6 +242,9 @@ def _for(job: Job, batching: Manner | None) -> Job:
     """The job whose models are all collected, where a file is to be made of it."""
     if batching is None or batching.export is None:
         return job
+    from runner.batch.files import batched
+    from runner.batch.shapes import shape_for
+
     models = {n: batched(m) if isinstance(m, HttpModel) and m.batches else m for n, m in job.models.items()}
     for model in models.values():
         if is_batched(model):

@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.hotpotqa import HotpotQA
 from runner import library
-from runner.batch.held import Manner
+from runner.batch.manner import Manner
 from runner.batch.settings import BatchSettings
 from runner.job import Job
 from runner.methods.cot_sc import CotSC

@@ -11,8 +11,9 @@ import anyio
 import anyio.lowlevel
 
 from runner.batch.api import Api, Look
-from runner.batch.held import Held, Manner
+from runner.batch.held import Held
 from runner.batch.log import Batch, BatchLog
+from runner.batch.manner import Manner
 from runner.batch.openai import words_of
 from runner.batch.reading import Outcome, outcome
 from runner.batch.rest import TURNS, Rest

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,44 +17,6 @@ from runner.models.wire import Prepared
 
 HEADING = 64
 """Bytes of a batch that are none of its requests'."""
-
-
-@dataclass
-class Export:
-    """Where the next wave is written, and in which shape (None: the model's own). `written` tells what was: a
-    file for each model that had something to ask, the first one's as named."""
-
-    to: Path
-    shape: str | None = None
-    written: dict[Path, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How this process deals with batches. `wait`: until they have ended; else it submits and leaves.
-
-    `adopt` are batches that a person names as those whose submission was not confirmed; `resubmit` says that
-    there are none, and that a batch which its provider no longer knows is given up. `export`: what would be
-    submitted becomes a file.
-    """
-
-    wait: bool = True
-    adopt: tuple[str, ...] = ()
-    resubmit: bool = False
-    export: Export | None = None
-
-
-@dataclass
-class Hooks:
-    """What a passage needs of its run. `admit` says how many of the first calls there is budget for (or raises
-    BudgetSpent), `resume` that calls are under way already, `release` that one no longer is (True: it ended, in
-    a reply or a failure); `note` logs a line; `priced`: a call's dollars are asked for."""
-
-    admit: Callable[[Sequence[Cost]], int]
-    resume: Callable[[Sequence[Cost]], None]
-    release: Callable[[Cost, bool], None]
-    note: Callable[[str], None]
-    priced: bool = False
 
 
 @dataclass(eq=False)

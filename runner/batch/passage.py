@@ -13,8 +13,9 @@ from anyio.abc import TaskGroup
 
 from runner.batch.api import MB, Api, Form
 from runner.batch.courier import Courier
-from runner.batch.held import Chunk, Held, Hooks, Manner, place_of
+from runner.batch.held import Chunk, Held, place_of
 from runner.batch.log import Batch, BatchLog, Place
+from runner.batch.manner import Hooks, Manner
 from runner.batch.reading import Outcome
 from runner.batch.rest import Rest
 from runner.budget import Cost

@@ -11,8 +11,8 @@ import anyio
 from runner.batch.anthropic import AnthropicBatches
 from runner.batch.api import Api
 from runner.batch.files import FileForm, FilePassage
-from runner.batch.held import Hooks, Manner
 from runner.batch.log import BatchLog
+from runner.batch.manner import Hooks, Manner, is_batched
 from runner.batch.openai import OpenAIBatches
 from runner.batch.passage import BatchPassage
 from runner.batch.rest import Rest
@@ -26,11 +26,6 @@ from runner.sampling import Sampler
 from runner.scheduler import Scheduler
 
 APIS: Mapping[str, Any] = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
-
-
-def is_batched(model: Model) -> bool:
-    """Whether a model's calls are collected."""
-    return isinstance(model, HttpModel) and model.mode == "batch"
 
 
 class Batches:

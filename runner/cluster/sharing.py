@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.batch.run import is_batched
+from runner.batch.manner import is_batched
 from runner.errors import JobError, OvernightError
 from runner.job import Job
 from runner.models.scripted import Scripted
