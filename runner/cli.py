@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
-from runner.terminal import leave, open_standard_files, say, settle
+from runner.cli_tables import COMMANDS
+from runner.commands import INTERRUPTED, echo_json, in_loop, said
+from runner.terminal import leave, open_standard_files, say
 
-INTERRUPTED = 130
 CELLS_STOPPED = 4
 SOME_ERRORS = 1
 BUDGET_SPENT = 5
@@ -23,35 +22,6 @@ OVERRIDES = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE",
     help="Set any key of the job, e.g. --set methods.cot_sc.samples=5. May be repeated.",
 )  # fmt: skip
-
-
-def _said(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors made on purpose are printed as one message, without a traceback."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from envs.base import WorldError
-        from runner.errors import OvernightError
-
-        try:
-            return command(*args, **kwargs)
-        except OvernightError as error:
-            say(f"overnight: {error}", err=True)
-            sys.exit(error.exit_code)
-        except WorldError as error:
-            say(f"overnight: {error}", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            raise  # click ends quietly
-        except OSError as error:  # the standard output's disk is full, say; a run is whole in its folder
-            say(f"overnight: {error}", err=True)
-            sys.exit(1)
-        finally:
-            settle()
-
-    return wrapped
 
 
 NO_WAIT = click.option(
@@ -77,14 +47,14 @@ def main() -> None:
               help="Where the run's folder is made.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No progress.")
 @NO_WAIT
-@_said
+@said
 def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool, no_wait: bool) -> None:
     """Run a job from the beginning, in a new folder."""
     from runner import library
     from runner.batch.manner import Manner
 
     how = {"progress": not quiet, "batching": Manner(wait=not no_wait)}
-    _finish(_async(library.run, job, outputs=outputs, overrides=overrides, **how))
+    _finish(in_loop(library.run, job, outputs=outputs, overrides=overrides, **how))
 
 
 @main.command()
@@ -98,7 +68,7 @@ def run(job: Path, overrides: tuple[str, ...], outputs: Path, quiet: bool, no_wa
               help="A batch at the provider that is this run's, where overnight could not tell.")  # fmt: skip
 @click.option("--resubmit", is_flag=True,
               help="Submit again what may have been submitted, and what the provider lost.")  # fmt: skip
-@_said
+@said
 def resume(
     folder: Path,
     overrides: tuple[str, ...],
@@ -118,7 +88,7 @@ def resume(
         "progress": not quiet,
         "batching": Manner(not no_wait, adopt, resubmit),
     }
-    _finish(_async(library.resume, folder, **how))
+    _finish(in_loop(library.resume, folder, **how))
 
 
 @main.command()
@@ -128,15 +98,15 @@ def resume(
 @click.option(
     "--seconds", type=float, help="A guess of how long a call takes, for the time that in_flight allows."
 )
-@_said
+@said
 def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | None) -> None:
     """Count episodes, calls, tokens and dollars, and the shortest time, before any is spent."""
     from runner import library
     from runner.forecast import told
 
-    found = _async(library.plan, job, overrides=overrides, seconds=seconds)
+    found = in_loop(library.plan, job, overrides=overrides, seconds=seconds)
     if as_json:
-        _echo_json(found.as_dict())
+        echo_json(found.as_dict())
         return
     click.echo(f"{found.episodes:,} episodes of {found.tasks:,} tasks")
     for cell, episodes in found.cells.items():
@@ -153,7 +123,7 @@ def plan(job: Path, overrides: tuple[str, ...], as_json: bool, seconds: float | 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@_said
+@said
 def status(folder: Path, as_json: bool) -> None:
     """Show how a run stands, running or ended."""
     from runner.analysis.money import told
@@ -164,7 +134,7 @@ def status(folder: Path, as_json: bool) -> None:
     found = load(folder)
     manifest = found.manifest
     if as_json:
-        _echo_json(
+        echo_json(
             {
                 "path": str(found.path),
                 "status": found.status,
@@ -223,12 +193,12 @@ def status(folder: Path, as_json: bool) -> None:
 @click.option("--task", required=True, metavar="ID", help="The task's id.")
 @click.option("--method", required=True, metavar="NAME", help="A method of the job.")
 @OVERRIDES
-@_said
+@said
 def render(job: Path, task: str, method: str, overrides: tuple[str, ...]) -> None:
     """Print the exact prompt with which a method begins a task."""
     from runner import library
 
-    request = _async(library.render, job, task, method, overrides=overrides)
+    request = in_loop(library.render, job, task, method, overrides=overrides)
     if request.kind == "completion":
         click.echo(request.prompt, nl=False)
         return
@@ -238,12 +208,12 @@ def render(job: Path, task: str, method: str, overrides: tuple[str, ...]) -> Non
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@_said
+@said
 def rescore(folder: Path) -> None:
     """Score a run anew from its ledger, with today's code and no call."""
     from runner import library
 
-    run = _async(library.rescore, folder)
+    run = in_loop(library.rescore, folder)
     if left := run.manifest["totals"]["left_for_resume"]:
         click.echo(
             f"{left:,} episodes keep the rows they had: today's code asks for replies or observations that are not "
@@ -267,13 +237,13 @@ def batch() -> None:
 @OVERRIDES
 @click.option("--outputs", type=click.Path(path_type=Path), default=Path("outputs"), show_default=True,
               help="Where a new run's folder is made.")  # fmt: skip
-@_said
+@said
 def export_(job: Path, to: Path, shape: str | None, overrides: tuple[str, ...], outputs: Path) -> None:
     """Write the next wave of a job, or of a run's folder, as a file of requests."""
     from runner import library
 
     how = {"shape": shape, "outputs": outputs, "overrides": overrides}
-    found, written = _async(library.export, job, to, **how)
+    found, written = in_loop(library.export, job, to, **how)
     for file, count in written.items():
         click.echo(f"{file}: {count:,} requests")
     if not written:
@@ -286,12 +256,12 @@ def export_(job: Path, to: Path, shape: str | None, overrides: tuple[str, ...], 
 @batch.command(name="import")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@_said
+@said
 def import_(folder: Path, file: Path) -> None:
     """Read a file of results into a run."""
     from runner import library
 
-    found = _async(library.import_results, folder, file)
+    found = in_loop(library.import_results, folder, file)
     click.echo(f"{file}: {found.kept:,} replies kept")
     if found.again:
         click.echo(f"  {found.again:,} were on record already")
@@ -304,89 +274,13 @@ def import_(folder: Path, file: Path) -> None:
     click.echo(f"go on with: overnight batch export {folder} --to FILE")
 
 
-@main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@_said
-def table1(folders: tuple[Path, ...], as_json: bool) -> None:
-    """The ReAct paper's Table 1 from a run (or several, together), beside the paper's numbers."""
-    from runner.analysis.table1 import table1
-
-    _echo_tables(table1(*folders), as_json)
-
-
-@main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@_said
-def table3(folders: tuple[Path, ...], as_json: bool) -> None:
-    """The ReAct paper's Table 3 (ALFWorld) from a run (or several, together), beside the paper's numbers."""
-    from runner.analysis.table3 import table3
-
-    _echo_tables(table3(*folders), as_json)
-
-
-@main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER...")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@_said
-def table4(folders: tuple[Path, ...], as_json: bool) -> None:
-    """The ReAct paper's Table 4 (WebShop) from a run (or several, together), beside the paper's numbers."""
-    from runner.analysis.table4 import table4
-
-    _echo_tables(table4(*folders), as_json)
-
-
-@main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--complete", is_flag=True, help="First draw the chains that early stopping left out.")
-@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the points.")
-@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture.")
-@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw a picture of lines.")
-@click.option("--quiet", is_flag=True, help="No progress.")
-@_said
-def figure2(
-    folder: Path, complete: bool, as_json: Path | None, png: Path | None, svg: Path | None, quiet: bool
-) -> None:
-    """The ReAct paper's Figure 2 from a run: accuracy against the number of chains, for the sampling methods."""
-    from runner import library
-    from runner.analysis.figure2 import figure2
-
-    if complete:
-        _async(library.complete, folder, progress=not quiet)
-    found = figure2(folder)
-    click.echo(str(found))
-    if as_json is not None:
-        import orjson
-
-        as_json.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
-    for picture in (png, svg):
-        if picture is not None:
-            found.save(picture)
-
-
-@main.command()
-@click.option("--port", type=int, default=8000, show_default=True, help="0: one that is free.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines, too.")
-@click.option("--source", metavar="FILE", help="Products in the public files' form; without: our own.")
-@click.option("--attributes", type=click.Path(path_type=Path), metavar="FILE", help="items_ins_v2.json")
-@click.option("--people", type=click.Path(path_type=Path), metavar="FILE", help="items_human_ins.json")
-@click.option("--goals", type=click.Choice(["human", "synthetic"]), help="Which instructions.")
-@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="A JSON line for each purchase.")
-@_said
-def shop(port: int, host: str, log: Path | None, **settings: Any) -> None:
-    """Serve WebShop as web pages, for agents that drive a browser."""
-    from envs.webshop.world import WebShop
-
-    world = WebShop.model_validate({name: given for name, given in settings.items() if given is not None})
-    from envs.webshop.site import serve
-
-    _async(serve, world, host, port, log, click.echo)
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 @main.command(name="list")
 @click.argument("what", type=click.Choice(["methods", "worlds", "models"]), required=False)
-@_said
+@said
 def list_(what: str | None) -> None:
     """List methods, worlds and models that a job can name."""
     from runner import registry
@@ -402,7 +296,7 @@ def list_(what: str | None) -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 @click.option("--list", "listing", is_flag=True, help="Show what can be fetched.")
-@_said
+@said
 def fetch(names: tuple[str, ...], listing: bool) -> None:
     """Download public data sets from their official homes into the data folder (OVERNIGHT_DATA)."""
     from envs.data import data_folder
@@ -412,7 +306,7 @@ def fetch(names: tuple[str, ...], listing: bool) -> None:
         for line in fetching.list_datasets():
             click.echo(line)
         return
-    found = _async(fetching.fetch, names, data_folder(), report=click.echo)
+    found = in_loop(fetching.fetch, names, data_folder(), report=click.echo)
     if not all(item.ok for item in found):
         sys.exit(1)
 
@@ -420,36 +314,13 @@ def fetch(names: tuple[str, ...], listing: bool) -> None:
 @main.command()
 @click.argument("what", type=click.Choice(["job", "world", "method"]))
 @click.argument("name")
-@_said
+@said
 def new(what: str, name: str) -> None:
     """Write a small working job, world or method to begin from."""
     from runner.scaffold import write
 
     for line in write(what, name, Path()):
         click.echo(line)
-
-
-def _async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    from runner import loop
-
-    return loop.run(functools.partial(function, *args, **kwargs))
-
-
-def _echo_json(value: Any) -> None:
-    import orjson
-
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-class _Table(Protocol):
-    def as_dict(self) -> dict[str, Any]: ...
-
-
-def _echo_tables(tables: Iterable[_Table], as_json: bool) -> None:
-    if as_json:
-        _echo_json([found.as_dict() for found in tables])
-    else:
-        click.echo("\n\n".join(map(str, tables)))
 
 
 def _finish(run: Any) -> None:
