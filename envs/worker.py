@@ -30,6 +30,8 @@ import orjson
 
 HEAD = 4
 """Bytes that tell a message's length."""
+NICE = 10
+"""How far a worker, and what it starts, steps back: where all cores are busy its owner's loop goes first."""
 COUNT_EVERY = 0.2
 """Seconds for which a count of memory is good: a browser's many processes take a millisecond to count."""
 _counted = (float("-inf"), 0.0)
@@ -37,6 +39,8 @@ _counted = (float("-inf"), 0.0)
 
 def main(fd: int, engine: str) -> int:
     _end_with_owner()
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
     os.dup2(2, 1)
     channel = socket.socket(fileno=fd)
     kind = found(engine)

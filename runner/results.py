@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +102,18 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[str]:
             if count and (flag != "identical_draws" or count >= ALIKE * cell["n"]):
                 what = " ".join(cell[name] for name in names)
                 yield f"warning: {what}: {count:,} of {cell['n']:,} episodes {words}"
+
+
+def unfinished(runs: Iterable[Run]) -> list[str]:
+    """A line for each run that is not done: how it stands, and how far it is."""
+    lines = []
+    for run in runs:
+        if run.status != "finished":
+            planned = run.manifest.get("totals", {}).get("planned")
+            of_all = "" if planned is None else f" of {planned:,}"
+            rows = sum(1 for _ in run.trajectories)
+            lines.append(f"{run.path} is not done ({run.status}): {rows:,}{of_all} episodes so far")
+    return lines
 
 
 def table(summary: Mapping[str, Any]) -> str:

@@ -78,8 +78,9 @@ async def played(
     episodes: int,
     steps: int,
     delay: float = 0.0,
+    totals: dict[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Rows by task, of a run with all its episodes at once."""
+    """Rows by task, of a run with all its episodes at once. `totals` gets the run's."""
     job = Job.of(
         world,
         React(steps=steps),
@@ -90,6 +91,8 @@ async def played(
     )
     with tempfile.TemporaryDirectory() as folder:
         run = await library.run(job, outputs=folder, progress=False)
+        if totals is not None:
+            totals |= run.manifest["totals"]
         return {row["task_id"]: row for row in run.trajectories}
 
 
@@ -108,6 +111,7 @@ async def disturbed(
     outcomes = []
     for kills in (False, True):
         dice, count, held = random.Random(seed), 0, []
+        totals: dict[str, Any] = {}
         began = time.monotonic()
 
         async def trouble(kills: bool = kills, dice: random.Random = dice, held: list[float] = held) -> None:
@@ -123,7 +127,12 @@ async def disturbed(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(trouble)
             rows = await played(
-                world, wanderer(actions, sparse=world.sparse), episodes=episodes, steps=steps, delay=0.2
+                world,
+                wanderer(actions, sparse=world.sparse),
+                episodes=episodes,
+                steps=steps,
+                delay=0.2,
+                totals=totals,
             )
             tasks.cancel_scope.cancel()
         outcomes.append({task: what_happened(row) for task, row in rows.items()})
@@ -131,6 +140,7 @@ async def disturbed(
         figures[name] = {
             "seconds": round(time.monotonic() - began, 1),
             "kills": count,
+            "loop_lag_p99_ms": totals["loop_lag_p99_ms"],
             "actions": sum(row["n_steps"] for row in rows.values()),
             "most_megabytes": round(max(held, default=0.0)),
             "megabytes": [round(each) for each in held],

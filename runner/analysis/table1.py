@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import OvernightError
-from runner.results import Run, load
+from runner.results import Run, load, unfinished
 from runner.summing import interval
 
 METHODS: Mapping[str, str] = {
@@ -176,17 +176,13 @@ def _notes(
     runs: Sequence[Run], kinds: Iterable[_Kinds], scores: Mapping[str, Mapping[str, Score]]
 ) -> list[str]:
     notes = []
-    for run, of in zip(runs, kinds, strict=True):
+    for of in kinds:
         others = {f"{METHODS[kind]} {n}" for kind, n in of.samples.items() if n != PAPER_CHAINS}
         if others:
             notes.append(f"chains: {', '.join(sorted(others))}; the paper's {PAPER_CHAINS}")
         if of.passed_over:
             notes.append(f"left out, as another method of their kind is shown: {', '.join(of.passed_over)}")
-        planned = run.manifest.get("totals", {}).get("planned")
-        if run.status != "finished":
-            of_all = "" if planned is None else f" of {planned:,}"
-            rows = sum(1 for _ in run.trajectories)
-            notes.append(f"{run.path} is not done ({run.status}): {rows:,}{of_all} episodes so far")
+    notes += unfinished(runs)
     errors = sum(score.errors for column in scores.values() for score in column.values())
     if errors:
         notes.append(

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from envs.alfworld.goals import KINDS
 from runner.errors import OvernightError
-from runner.results import Run, load
+from runner.results import Run, load, unfinished
 from runner.summing import interval
 
 Of: TypeAlias = Literal["average", "best"]
@@ -186,12 +186,7 @@ def _notes(runs: Sequence[Run], attempts: Mapping[str, Sequence[Attempt]]) -> li
     missing = [label for method, label in METHODS.items() if method not in attempts]
     if missing:
         notes.append(f"missing: {', '.join(missing)}")
-    for run in runs:
-        if run.status != "finished":
-            planned = run.manifest.get("totals", {}).get("planned")
-            of_all = "" if planned is None else f" of {planned:,}"
-            rows = sum(1 for _ in run.trajectories)
-            notes.append(f"{run.path} is not done ({run.status}): {rows:,}{of_all} episodes so far")
+    notes += unfinished(runs)
     errors = sum(one.errors for each in attempts.values() for one in each)
     if errors:
         notes.append(

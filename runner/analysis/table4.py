@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import OvernightError
-from runner.results import Run, load
+from runner.results import Run, load, unfinished
 from runner.summing import interval
 
 METHODS: Mapping[str, str] = {"act": "Act", "react": "ReAct", "react_im": "ReAct-IM"}
@@ -142,12 +142,7 @@ def _notes(runs: list[Run], methods: Mapping[str, Shopping]) -> list[str]:
                 f"{METHODS[method]}: episodes that ended in an error: {found.errors:,}; they score 0 and count "
                 "(overnight resume runs them again)"
             )
-    for run in runs:
-        if run.status != "finished":
-            planned = run.manifest.get("totals", {}).get("planned")
-            of_all = "" if planned is None else f" of {planned:,}"
-            rows = sum(1 for _ in run.trajectories)
-            notes.append(f"{run.path} is not done ({run.status}): {rows:,}{of_all} episodes so far")
+    notes += unfinished(runs)
     return notes
 
 
