@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from envs.alfworld.examples import EACH, shots
-from envs.alfworld.goals import KINDS, parse_goal
+from envs.alfworld.goals import KINDS
 from envs.alfworld.world import Alfworld
 from envs.base import Observation, Session
 from runner import library
@@ -49,31 +50,38 @@ def no_engine(monkeypatch):
     monkeypatch.setattr(Alfworld, "session", lambda self, task: Room(task))
 
 
+@functools.cache
+def prompts(kind):
+    """A kind's prompts without a task, to (method, number of the pair of examples)."""
+    styles = ("act", "react", "react_im")
+    return {shots(s, kind, PAIRS[k], "put"): (s, k) for s in styles for k in range(len(PAIRS))}
+
+
+@functools.cache
+def tasks():
+    """What a goal asks for, to (kind, the goal's number among its kind's)."""
+    goals = [task.input for task in Alfworld(households=12).tasks()]
+    return {goal: (KINDS[k % 6], k // 6) for k, goal in enumerate(goals)}
+
+
 def asked(call):
-    """What stands in a prompt: the method's style, the pair of examples, the kind of task, which task of its kind."""
+    """What stands in a prompt: the method, the pair of examples, the kind of task, which task of its kind."""
     text = str(call.request.turns[-1].text)
-    goal = text.rpartition("Your task is to: ")[2].partition("\n")[0]
-    kind = parse_goal(goal).kind
-    style, pair = next(
-        (style, pair)
-        for style in ("act", "react", "react_im")
-        for pair in PAIRS
-        if text.startswith(shots(style, kind, pair, "put"))
-    )
-    mine = [task.input for task in Alfworld(households=12).tasks() if parse_goal(task.input).kind is kind]
-    return style, PAIRS.index(pair), KINDS.index(kind), mine.index(goal)
+    kind, number = tasks()[text.rpartition("Your task is to: ")[2].partition("\n")[0]]
+    method, pair = next(what for start, what in prompts(kind).items() if text.startswith(start))
+    return method, pair, KINDS.index(kind), number
 
 
 def lucky(call):
-    """Of the two tasks of kind c, ReAct solves the first with prompts c to 5 and the second with prompt 5 - c alone; Act
-    the second so and not the first; ReAct-IM both with prompt 3."""
-    style, prompt, kind, number = asked(call)
+    """Of the two tasks of kind c, ReAct solves the first with prompts c to 5 and the second with prompt 5 - c alone,
+    Act the second so and not the first, ReAct-IM both with prompt 3."""
+    method, prompt, kind, number = asked(call)
     solved = {
         "react": prompt == 5 - kind if number else prompt >= kind,
         "act": bool(number) and prompt == 5 - kind,
         "react_im": prompt == 3,
     }
-    return " win" if solved[style] else " look"
+    return " win" if solved[method] else " look"
 
 
 async def ran(folder, script, *overrides, limit=12):
