@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from envs.alfworld.households import household
 from envs.alfworld.logic import GOAL, INSTALL, Logic, installed
+from envs.alfworld.problem import problem
 from envs.alfworld.quicker import make_quicker, without_planner
 from envs.base import WorldError
 
@@ -20,8 +22,9 @@ NOTHING = "Nothing happens."
 class AlfworldEngine:
     """Games in progress, by the name of their episode.
 
-    A task is {"problem", "goal", "wording"} and, of games that carry their own, "domain" and "grammar" (with
-    `UNKNOWN GOAL` for the goal). Observations are the engine's own, to the letter.
+    A task is {"problem", "goal", "wording"}; for one of our households {"household": [seed, split, number]} stands in
+    place of its problem, and games that carry their own add "domain" and "grammar" (with `UNKNOWN GOAL` for the goal).
+    Observations are the engine's own, to the letter.
     """
 
     many = True
@@ -42,13 +45,14 @@ class AlfworldEngine:
         """Load a game; returns its first text: a banner, the room, the goal. Raises WorldError for a problem that
         the engine cannot read."""
         logic = self._logic(task)
+        written = task.get("problem") or problem(household(*task["household"]))
         environment = self._idle.pop() if self._idle else self._fresh()
         try:
             environment.load(
                 {
                     "pddl_domain": logic.domain,
                     "grammar": logic.grammar,
-                    "pddl_problem": task["problem"],
+                    "pddl_problem": written,
                 }
             )
             state = environment.reset()
