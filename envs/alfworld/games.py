@@ -229,7 +229,9 @@ def _read_game(file: Path) -> tuple[bytes, dict[str, Any]]:
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror})") from error
     except orjson.JSONDecodeError as error:
-        raise DataError(f"{file}: not JSON ({error})") from error
+        raise DataError(f"{file}: not JSON ({error}); was the file cut off? fetch it again") from error
+    if not isinstance(data, dict):
+        raise DataError(f"{file}: not a JSON object; a game has pddl_domain, grammar and pddl_problem")
     for name in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(data.get(name), str):
             raise DataError(

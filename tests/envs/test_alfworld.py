@@ -330,10 +330,41 @@ def test_what_is_wrong_with_a_folder_of_games_is_said(tmp_path, monkeypatch):
     (tmp_path / "valid_unseen" / "x" / "game.tw-pddl").write_text('{"solvable": true}')
     with pytest.raises(DataError, match="field 'pddl_domain' is missing"):
         list(Alfworld(source=str(tmp_path)).tasks())
+    monkeypatch.setenv(VARIABLE, "")
+    with pytest.raises(DataError, match="the environment variable ALFWORLD_DATA is not set"):
+        list(Alfworld(source=VARIABLE).tasks())
     for name in ("json_2.1.1", "json_2.1.2"):
         (tmp_path / "two" / name).mkdir(parents=True)
     with pytest.raises(DataError, match=r"several releases \(json_2.1.1, json_2.1.2\)"):
         list(Alfworld(source=str(tmp_path / "two")).tasks())
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "not JSON .*cut off"),
+        (lambda whole: b"", "not JSON"),
+        (lambda whole: b"\xff\xfe", "not JSON"),
+        (lambda whole: b"[]", "not a JSON object"),
+    ],
+)
+def test_a_game_that_is_not_whole_is_named(tmp_path, left, said):
+    of = install(tmp_path / "valid_unseen", 0)
+    file = tmp_path / "valid_unseen" / of.id / "game.tw-pddl"
+    file.write_bytes(left(file.read_bytes()))
+    with pytest.raises(DataError, match=f"{file}: {said}"):
+        list(Alfworld(source=str(tmp_path)).tasks())
+
+
+def test_a_file_of_records_that_was_cut_off_is_named(tmp_path):
+    packed = written(tmp_path, [record(k) for k in range(4)])
+    packed.write_bytes(packed.read_bytes()[:-200])
+    with pytest.raises(DataError, match=f"{packed}: damaged gzip file"):
+        list(Alfworld(source=str(packed)).tasks())
+    plain, row = tmp_path / "games.jsonl", json.dumps(record(0))
+    plain.write_text(f"{row}\n{row[: len(row) // 2]}")
+    with pytest.raises(DataError, match=f"{plain}: line 2: not JSON"):
+        list(Alfworld(source=str(plain)).tasks())
 
 
 @pytest.mark.parametrize(

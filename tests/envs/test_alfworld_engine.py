@@ -127,6 +127,27 @@ def test_the_worked_examples_were_played_on_this_engine(engine):
         engine.end("e")
 
 
+@pytest.mark.parametrize("wording", ["put", "move"])
+def test_what_is_no_action_of_the_game_changes_nothing(engine, wording):
+    """Unknown words, capitals, no words, control characters, the other wording, thoughts one after another."""
+    of = household(12, "train", 0)
+    walk = of.walkthrough(wording)
+    for at in (0, len(walk) // 2, len(walk) - 1):
+        engine.begin("n", game(of, wording))
+        play(engine, "n", walk[:at])
+        can, following = engine.admissible("n"), walk[at]
+        other = in_wording(walk[-1], "move" if wording == "put" else "put")
+        for said in (
+            "dance", "", " ", following.upper(), following.capitalize(), f"{following} now", f"{following}.", other,
+            "think: so.", "think: and so.", "think:", "\t", "\x00", "go to go to", "take", "\u4e2d", "look" * 500,
+        ):  # fmt: skip
+            assert engine.step("n", said)[:3] == (NOTHING, 0.0, False), said
+            assert engine.admissible("n") == can, said
+        _, won = play(engine, "n", walk[at:])
+        assert won, at
+        engine.end("n")
+
+
 def test_a_game_that_the_engine_cannot_read_is_named(engine):
     with pytest.raises(WorldError, match="cannot read the game of broken"):
         engine.begin("broken", {"problem": "(define (problem", "goal": "", "wording": "put"})
@@ -240,3 +261,34 @@ async def test_thoughts_may_go_to_the_engine_as_in_the_public_code(tmp_path):
     assert shown_[False][1:] == shown_[True][1:] and len(shown_[True]) == 3
     assert rows[True]["status"] == rows[False]["status"] == "step_limit"
     assert rows[True]["scores"] == {"reward": 0.0, "success": 0.0}
+
+
+async def test_49_actions_and_no_more_and_20_where_the_job_says_so(tmp_path):
+    for method, steps in ((Act(), 49), (React(steps=20), 20)):
+        world = Alfworld(households=1, workers=1)
+        lines = itertools.cycle(("look", "inventory", "", "LOOK", "dance"))
+        idle = scripted(lambda call, lines=lines: f" {next(lines)}")
+        run = await library.run(Job.of(world, method, idle), outputs=tmp_path / str(steps), progress=False)
+        (row,) = run.trajectories
+        assert (row["status"], row["n_steps"], len(row["steps"])) == ("step_limit", steps, steps)
+        assert len(idle.calls) == steps and row["scores"] == {"reward": 0.0, "success": 0.0}
+        seen = {step["action"]: step["observation"] for step in row["steps"]}
+        assert {seen[action] for action in ("", "LOOK", "dance")} == {NOTHING}
+        assert seen["inventory"] == "You are not carrying anything."
+
+
+async def test_a_problem_that_the_engine_cannot_read_costs_its_own_episode_alone(tmp_path):
+    rows = []
+    for k in range(3):
+        of = household(1, "unseen", k)
+        text = problem(of)
+        rows.append(
+            {"id": of.id, "task": of.text, "pddl_problem": text[: len(text) // 2] if k == 1 else text}
+        )
+    file = tmp_path / "games.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    job = Job.of(Alfworld(source=str(file), workers=1), React(), model())
+    run = await library.run(job, outputs=tmp_path / "out", progress=False)
+    ended = {row["task_id"]: row for row in run.trajectories}
+    assert [ended[row["id"]]["scores"].get("success") for row in rows][::2] == [1.0, 1.0]
+    assert "cannot read the game" in ended[rows[1]["id"]]["error"]["message"]
