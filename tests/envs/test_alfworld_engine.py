@@ -28,6 +28,7 @@ from runner.methods.act import Act
 from runner.methods.react import React
 from runner.methods.react_im import ReactIM
 from runner.models.scripted import scripted
+from runner.testing import FakeOpenAI, prompt_of
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("alfworld") is None, reason="needs overnight[alfworld]"
@@ -261,6 +262,24 @@ async def test_thoughts_may_go_to_the_engine_as_in_the_public_code(tmp_path):
     assert shown_[False][1:] == shown_[True][1:] and len(shown_[True]) == 3
     assert rows[True]["status"] == rows[False]["status"] == "step_limit"
     assert rows[True]["scores"] == {"reward": 0.0, "success": 0.0}
+
+
+@pytest.mark.parametrize("ready", ["alfworld", "table3"])
+async def test_the_ready_jobs_run_on_a_given_endpoint(ready, tmp_path):
+    def player(body, k):
+        return answer(prompt_of(body, whole=True))
+
+    async with FakeOpenAI(player) as server:
+        endpoint = f'models.policy={{provider="openai", base_url="{server.url}", model="m"}}'
+        few = {"alfworld": 6, "table3": 1}[ready]
+        job = Job.read(ROOT / "jobs" / f"{ready}.toml", [endpoint, f"limit={few}"])
+        run = await library.run(job, outputs=tmp_path, progress=False)
+    rows = list(run.trajectories)
+    assert len(rows) == few * len(job.worlds) * len(job.methods) and run.status == "finished"
+    for row in rows:
+        assert row["error"] is None and row["status"] in ("finished", "step_limit"), row["id"]
+    assert sum(row["scores"]["success"] for row in rows) > len(rows) / 2
+    assert server.draws >= sum(row["usage"]["calls"] for row in rows) > 0
 
 
 async def test_49_actions_and_no_more_and_20_where_the_job_says_so(tmp_path):
