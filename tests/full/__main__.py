@@ -43,7 +43,8 @@ beginning, amid its calls, in its end. `disk`: a run on a disk that is full agai
 cancelled at each of its steps, in four ways. `soak`: an hour (`--minutes`) at 5 % faults, with samples of memory and
 descriptors.
 
-Worlds: `scienceworld` replays recorded solutions in the simulator, `alfworld` recorded walkthroughs in the engine.
+Worlds: `scienceworld` replays recorded solutions in the simulator, `alfworld` recorded walkthroughs in the engine, and
+those of 144 households of ours.
 `hosted_scienceworld` plays 64 episodes at once, `hosted_alfworld` 200, while a worker is killed every five seconds, as
 undisturbed. `webshop` indexes and searches a shop of 1.18 million products
 (`--products`)."""

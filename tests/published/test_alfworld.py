@@ -21,6 +21,9 @@ import pytest
 
 from envs.alfworld.engine import NOTHING, AlfworldEngine
 from envs.alfworld.games import Records
+from envs.alfworld.goals import Wording
+from envs.alfworld.households import PLANS, Household, household
+from envs.alfworld.problem import problem
 from envs.alfworld.world import Alfworld
 from envs.data import find
 from tests.hosted import disturbed
@@ -28,6 +31,8 @@ from tests.hosted import disturbed
 GAMES = "alfworld/valid_unseen.jsonl.gz"
 WALKTHROUGHS = "alfworld/walkthroughs_valid_unseen_first67.jsonl.gz"
 A_DOZEN = 12
+OWN = 48
+"""Households of each split that `full` plays: of each kind eight, half of them in either wording."""
 WAYS = (
     "look",
     "inventory",
@@ -144,20 +149,41 @@ def test_a_thought_amid_a_walkthrough_changes_nothing_but_a_step(engine, games, 
             replayed(engine, games[row["id"]], row, after)
 
 
+def solved(engine: AlfworldEngine, of: Household, wording: Wording) -> bool:
+    """Whether a household of ours is won by its own walkthrough, at its last action, with no action in vain."""
+    engine.begin("own", {"problem": problem(of), "goal": of.text, "wording": wording})
+    seen = [engine.step("own", action) for action in of.walkthrough(wording)]
+    engine.end("own")
+    ends = [done and reward == 1.0 for _, reward, done, _ in seen]
+    return ends == [False] * (len(seen) - 1) + [True] and NOTHING not in [text for text, *_ in seen]
+
+
 def full() -> dict[str, Any]:
-    """For `tests.full`: all walkthroughs, one after another in one process."""
+    """For `tests.full`: all walkthroughs, and households of ours of each split, kind and wording, one after another in
+    one process."""
     walks = rows_of(Path(os.environ.get("OVERNIGHT_ALFWORLD_WALKTHROUGHS") or find(WALKTHROUGHS)))
     games = games_of(Path(os.environ.get("OVERNIGHT_ALFWORLD_GAMES") or find(GAMES)))
     engine = AlfworldEngine()
     try:
         seen = sum(replayed(engine, games[row["id"]], row) for row in walks)
         thoughtful = sum(replayed(engine, games[row["id"]], row, len(row["steps"]) // 2) for row in walks)
+        own = [household(77, split, k) for split in PLANS for k in range(OWN)]
+        lost = [of.id for k, of in enumerate(own) if not solved(engine, of, "move" if k // 6 % 2 else "put")]
+        assert lost == []
     finally:
         engine.close()
     print(
         f"{len(walks)} walkthroughs, {seen} observations equal, all won; with a thought in the middle as well"
     )
-    return {"walkthroughs": len(walks), "won": len(walks), "observations": seen, "with_a_thought": thoughtful}
+    print(f"{len(own)} households of ours, all won by their own walkthroughs")
+    return {
+        "walkthroughs": len(walks),
+        "won": len(walks),
+        "observations": seen,
+        "with_a_thought": thoughtful,
+        "households": len(own),
+        "households_won": len(own) - len(lost),
+    }
 
 
 def full_hosted() -> dict[str, Any]:
