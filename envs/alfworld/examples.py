@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -26,6 +26,8 @@ STYLES = ("react", "act", "react_im")
 OPENING = "You are in a household and have a task there. Write one line at a time: an action{thoughts}. {examples}\n"
 THOUGHTS = ", or a thought after think:"
 HERE = "\nHere is the task.\n"
+_GO = re.compile(r"go to (\w+ \d+)")
+_PUT_DOWN = re.compile(r"^You put the (\w+ \d+) in/on the (\w+ \d+)\.$")
 _COUNTS = ("There is no example", "Here is an example", "Here are two examples", "Here are three examples")
 
 
@@ -70,10 +72,11 @@ def embedded() -> dict[tuple[str, int], dict[str, Any]]:
 def everything() -> str:
     """All texts of our examples, for what a change of them changes."""
     return "".join(
-        _written(kind.short, number, style, "put")
+        _written(kind.short, number, style, wording)
         for kind in KINDS
         for number in range(EACH)
         for style in STYLES
+        for wording in get_args(Wording)
     )
 
 
@@ -89,11 +92,16 @@ def _written(kind: str, number: int, style: str, wording: Wording) -> str:
             thoughts = [*(turn["thoughts"][:1] if k == 0 else []), turn["pursuit"]]
         for thought in thoughts:
             lines += [f"> think: {thought}", "OK."]
-        lines += [f"> {in_wording(turn['action'], wording)}", _observed(turn["observation"], wording)]
+        lines += [f"> {in_wording(turn['action'], wording)}", _observed(turn, wording)]
     return "\n".join(lines) + "\n"
 
 
-def _observed(text: str, wording: Wording) -> str:
+def _observed(turn: Mapping[str, Any], wording: Wording) -> str:
+    """What a game of the wording answers. One that says `move` names the place where one arrives; of the others that
+    is left out, as in ReAct's prompts."""
+    text: str = turn["observation"]
     if wording == "put":
         return text
-    return re.sub(r"^You put the (\w+ \d+) in/on the (\w+ \d+)\.$", r"You move the \1 to the \2.", text)
+    if place := _GO.fullmatch(turn["action"]):
+        return f"You arrive at {place[1]}. {text}"
+    return _PUT_DOWN.sub(r"You move the \1 to the \2.", text)
