@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -119,6 +120,19 @@ def test_recorded_walkthroughs_are_seen_again_and_win(engine, games, walkthrough
     some = walkthroughs[:: max(len(walkthroughs) // A_DOZEN, 1)][:A_DOZEN]
     for row in some:
         replayed(engine, games[row["id"]], row)
+
+
+def test_the_public_prompts_stand_before_a_task_as_in_the_public_code(published):
+    file = published("prompts/react/alfworld_3prompts.json")
+    texts = json.loads(file.read_text("utf-8"))
+    first = "Interact with a household to solve a task. Here are two examples.\n"
+    for a, b in itertools.permutations(range(3), 2):
+        world = Alfworld(prompts=[file], opening=first, examples=[a, b], households=6)
+        for task in world.tasks():
+            for style in ("act", "react"):
+                names = [f"{style}_{task.metadata['type']}_{number}" for number in (a, b)]
+                whole = first + "".join(texts[name] for name in names) + "\nHere is the task.\n"
+                assert world.shots(style, task) == whole
 
 
 def test_a_translation_that_another_worker_made_serves_as_well(games, walkthroughs, tmp_path):
