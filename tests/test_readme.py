@@ -158,7 +158,7 @@ def test_the_batch_commands_by_files_work_as_written(desk):
 async def test_webarenas_job_runs_as_written(desk):
     if find_spec("playwright") is None:
         pytest.skip("needs overnight[webarena]")
-    from envs.webarena.browser import MISSING, program
+    from envs.webarena.chromium import MISSING, program
 
     if program() is None:
         pytest.skip(MISSING)

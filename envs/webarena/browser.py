@@ -1,26 +1,26 @@
-"""A real Chromium through Playwright, and one episode's tabs in it.
+"""One episode's tabs in a real Chromium: what is seen in them, and what is done.
 
 Everything here blocks, and lives in a worker process (see `envs.hosting`).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Dialog, Page
 from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from envs.base import WorldError
 from envs.webarena.actions import Action
+from envs.webarena.chromium import HEIGHT, WIDTH
 from envs.webarena.tree import Box, Tree, tree
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""Programs that are looked for on PATH; OVERNIGHT_CHROMIUM names another."""
-WIDTH, HEIGHT = 1280, 720
-"""The window in pixels, as WebArena's."""
+WINDOW_SECONDS = 3.0
+"""What a link's new window may take to open."""
+INTERRUPTIONS = 3
+"""Times that going to an address is begun anew where the page before it still moves."""
 SETTLED = 50
 """Milliseconds after an action in which a page may begin to leave."""
 KEYS = {"ctrl": "Control", "control": "Control", "cmd": "Meta", "meta": "Meta", "alt": "Alt", "shift": "Shift",
@@ -48,75 +48,14 @@ _TAKES_TEXT = """function () {
 }"""
 
 
+_OPENS_WINDOW = """function () {
+    const link = this.closest ? this.closest("a[href]") : null;
+    return !!link && link.target !== "" && !["_self", "_top", "_parent"].includes(link.target);
+}"""
+
+
 class Refused(Exception):
     """An action cannot be done on the page as it is; the message says why."""
-
-
-def program() -> str | None:
-    """The path of a Chromium on this machine; None where there is none."""
-    given = os.environ.get("OVERNIGHT_CHROMIUM")
-    if given:
-        return given if os.access(given, os.X_OK) else None
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
-
-
-class Chromium:
-    """One browser process. `hosts` maps names of hosts to addresses on this machine."""
-
-    def __init__(self, hosts: Mapping[str, str] | None = None) -> None:
-        self._hosts = dict(hosts or {})
-        self._playwright = sync_playwright().start()
-        self._browser: Browser | None = None
-
-    def browser(self) -> Browser:
-        """The browser; a new one where it has ended."""
-        if self._browser is None or not self._browser.is_connected():
-            path = program()
-            if path is None:
-                raise WorldError(MISSING)
-            rules = ", ".join(f"MAP {name} {address}" for name, address in self._hosts.items())
-            self._browser = self._playwright.chromium.launch(
-                executable_path=path,
-                headless=True,
-                args=[
-                    "--no-sandbox",
-                    "--disable-dev-shm-usage",
-                    "--disable-gpu",
-                    "--disable-background-networking",
-                    "--no-first-run",
-                    *([f"--host-resolver-rules={rules}"] if rules else []),
-                ],
-            )
-        return self._browser
-
-    @property
-    def browser_lives(self) -> bool:
-        """Whether the browser that was started is still there."""
-        return self._browser is not None and self._browser.is_connected()
-
-    def context(self, state: Any = None) -> BrowserContext:
-        """A fresh context: no cookies but those in `state` (as `storage_state` gives it)."""
-        return self.browser().new_context(
-            viewport={"width": WIDTH, "height": HEIGHT},
-            storage_state=state,
-            locale="en-US",
-            timezone_id="UTC",
-            accept_downloads=False,
-            reduced_motion="reduce",
-        )
-
-    def close(self) -> None:
-        try:
-            if self._browser is not None:
-                self._browser.close()
-        finally:
-            self._playwright.stop()
-
-
-MISSING = (
-    "world 'webarena' needs a Chromium: apt-get install chromium (Debian, Ubuntu), brew install --cask chromium "
-    "(macOS), or set OVERNIGHT_CHROMIUM to the path of one"
-)
 
 
 class Tabs:
@@ -186,10 +125,15 @@ class Tabs:
 
     def open(self, address: str) -> None:
         """Go to an address in the tab in front. Raises Refused where nothing comes."""
-        try:
-            self.page.goto(address, wait_until="load")
-        except PlaywrightError as error:
-            raise Refused(f"{address} could not be opened: {_first(error)}") from error
+        for again in range(INTERRUPTIONS, -1, -1):
+            try:
+                self.page.goto(address, wait_until="load")
+                return
+            except PlaywrightError as error:
+                self.settle()
+                if again and "interrupted by another navigation" in str(error):
+                    continue  # the browser's own page about the last failure came in between
+                raise Refused(f"{address} could not be opened: {_first(error)}") from error
 
     def open_all(self, addresses: list[str]) -> None:
         """Each address in a tab of its own; the first one is in front in the end."""
@@ -224,6 +168,8 @@ class Tabs:
         try:
             self._tree = self._read(page)
         except PlaywrightError as error:
+            if self._pages and not page.is_closed():
+                raise
             self._tree = Tree(f"(the page cannot be read: {_first(error)})", {})
         return "\n".join([" | ".join(titles), *happened, f"URL: {page.url}", self._tree.text])
 
@@ -247,8 +193,6 @@ class Tabs:
         try:
             self._do(action)
         except PlaywrightError as error:
-            if self.context.browser is None or not self.context.browser.is_connected():
-                raise
             raise Refused(_first(error)) from error
         self.settle()
 
@@ -268,7 +212,10 @@ class Tabs:
                 down = HEIGHT if action.text == "down" else -HEIGHT
                 page.evaluate("by => window.scrollBy({top: by, behavior: 'instant'})", down)
             case "goto":
-                self.open(action.text)
+                address = action.text if ":" in action.text.split("/")[0] else f"http://{action.text}"
+                if not address.startswith(("http://", "https://")):
+                    raise Refused("goto takes addresses that begin with http:// or https://")
+                self.open(address)
             case "new_tab":
                 self._opened(self.context.new_page())
             case "tab_focus":
@@ -296,7 +243,12 @@ class Tabs:
         if self._is(node, "OPTION"):
             self._call(node, _SELECT, "")
             return
-        self.page.mouse.click(*self._point(node))
+        point = self._point(node)
+        if not self._call(node, _OPENS_WINDOW):
+            self.page.mouse.click(*point)
+            return
+        with suppress(PlaywrightTimeout), self.context.expect_page(timeout=WINDOW_SECONDS * 1000):
+            self.page.mouse.click(*point)
 
     def _type(self, action: Action) -> None:
         node = self._node(action)

@@ -10,8 +10,9 @@ from playwright.sync_api import Error as PlaywrightError
 
 from envs.base import WorldError
 from envs.webarena.actions import Unreadable, read_action
-from envs.webarena.browser import Chromium, Refused, Tabs
+from envs.webarena.browser import Refused, Tabs
 from envs.webarena.checks import Rest, page_score
+from envs.webarena.chromium import Chromium
 from envs.webarena.shop.server import COOKIE, ShopServer
 from envs.webarena.tasks import AND, SHOPPING
 
@@ -75,6 +76,13 @@ class WebArenaEngine:
 
     def begin(self, episode: str, task: Mapping[str, Any]) -> str:
         """Open the pages that the task begins with; the first observation."""
+        try:
+            return self._begun(episode, task)
+        except (PlaywrightError, WorldError):
+            self._leave_if_lost()
+            raise
+
+    def _begun(self, episode: str, task: Mapping[str, Any]) -> str:
         self.end(episode)
         context = self._chromium.context(self._state)
         if self._server is not None:
@@ -100,19 +108,16 @@ class WebArenaEngine:
             if action.verb == "stop":
                 return "", self._judged(episode), True, {}
             tabs.do(action)
+            return tabs.seen(), 0.0, False, {}
         except (Unreadable, Refused) as error:
-            return f"(not done: {error})\n{self._seen(tabs)}", 0.0, False, {}
+            self._leave_if_lost()
+            return f"(not done: {error})\n{tabs.seen()}", 0.0, False, {}
         except PlaywrightError:
             self._leave_if_lost()
             raise
-        return self._seen(tabs), 0.0, False, {}
-
-    def _seen(self, tabs: Tabs) -> str:
-        seen = tabs.seen()
-        self._leave_if_lost()
-        return seen
 
     def _leave_if_lost(self) -> None:
+        """End this process where its browser has ended. Asked wherever something failed, as that may be why."""
         if not self._chromium.browser_lives:
             os._exit(LOST)
 

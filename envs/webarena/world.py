@@ -186,7 +186,7 @@ class WebArena(HostedWorld):
         """Raises WorldError where Playwright, a Chromium or a password is missing."""
         if find_spec("playwright") is None:
             raise WorldError(INSTALL)
-        from envs.webarena.browser import MISSING, program
+        from envs.webarena.chromium import MISSING, program
 
         if program() is None:
             raise WorldError(MISSING)

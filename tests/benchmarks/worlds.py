@@ -87,7 +87,7 @@ def _webarena() -> Bench:
     def missing() -> str | None:
         if lacking := _lacks("playwright"):
             return lacking
-        from envs.webarena.browser import program
+        from envs.webarena.chromium import program
 
         return None if program() else "no Chromium"
 

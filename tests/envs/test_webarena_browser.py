@@ -11,7 +11,7 @@ if find_spec("playwright") is None:
     pytest.skip("Playwright is not installed", allow_module_level=True)
 
 from envs.base import Outcome
-from envs.webarena.browser import MISSING, program
+from envs.webarena.chromium import MISSING, program
 from envs.webarena.engine import OWN, WebArenaEngine
 from envs.webarena.shop.account import account
 from envs.webarena.shop.instances import KINDS, instances

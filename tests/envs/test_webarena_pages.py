@@ -13,7 +13,8 @@ if find_spec("playwright") is None:
     pytest.skip("Playwright is not installed", allow_module_level=True)
 
 from envs.webarena.actions import read_action
-from envs.webarena.browser import MISSING, Chromium, Refused, Tabs, program
+from envs.webarena.browser import Refused, Tabs
+from envs.webarena.chromium import MISSING, Chromium, program
 
 SECONDS = 30.0
 
@@ -118,6 +119,11 @@ def test_what_cannot_be_done_is_refused_with_a_reason(tabs):
         tabs.do(read_action("press []"))
     with pytest.raises(Refused, match=r"nowhere\.test could not be opened"):
         tabs.do(read_action("goto [http://nowhere.test]"))
+    for elsewhere in ("file:///etc/passwd", "javascript:alert(1)", "chrome://version", "data:text/html,hm"):
+        with pytest.raises(Refused, match="begin with http"):
+            tabs.do(read_action(f"goto [{elsewhere}]"))
+    tabs.do(read_action("goto [odd.test/gone]"))
+    assert "http://odd.test/gone" in tabs.seen()
 
 
 def test_going_round_in_circles_ends(tabs):

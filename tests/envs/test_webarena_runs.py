@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 if find_spec("playwright") is None:
     pytest.skip("Playwright is not installed", allow_module_level=True)
 
-from envs.webarena.browser import MISSING, program
+from envs.webarena.chromium import MISSING, program
 from envs.webarena.world import WebArena
 from runner import library
 from runner.job import Job
@@ -31,7 +32,10 @@ def browsers():
     while todo:
         below = children(todo.pop())
         todo += below
-        found += [each for each in below if b"chrom" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        for each in below:
+            with suppress(OSError):  # ended meanwhile
+                if b"chrom" in Path(f"/proc/{each}/cmdline").read_bytes():
+                    found.append(each)
     return found
 
 
@@ -53,7 +57,8 @@ async def test_episodes_run_and_survive_a_killed_browser(tmp_path):
         if "go_back" in said and not killed:
             killed.extend(browsers())
             for process in killed:
-                os.kill(process, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # those of a browser end with it
+                    os.kill(process, signal.SIGKILL)
         return said
 
     world = WebArena(workers=1, whole_page=True, only=["wish-16", "newsletter-20"])

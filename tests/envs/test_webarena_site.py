@@ -12,8 +12,8 @@ if find_spec("playwright") is None:
     pytest.skip("Playwright is not installed", allow_module_level=True)
 
 from envs.base import WorldError
-from envs.webarena.browser import MISSING, program
 from envs.webarena.checks import Rest
+from envs.webarena.chromium import MISSING, program
 from envs.webarena.engine import WebArenaEngine
 from envs.webarena.shop.server import ShopServer
 from envs.webarena.shop.stock import slug, stock

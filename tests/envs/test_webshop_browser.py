@@ -13,7 +13,8 @@ if find_spec("playwright") is None:
     pytest.skip("Playwright is not installed", allow_module_level=True)
 
 from envs.webarena.actions import read_action
-from envs.webarena.browser import MISSING, Chromium, Tabs, program
+from envs.webarena.browser import Tabs
+from envs.webarena.chromium import MISSING, Chromium, program
 from envs.webshop.site import Site, serving
 from envs.webshop.world import WebShop
 
