@@ -258,6 +258,10 @@ class World(BaseModel):
         )
 
     # -- resources -------------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Raise WorldError, in one line that says what to install, where the world cannot be opened on this machine.
+        Called before anything of a run is written."""
+
     async def open(self, cache: Path) -> None:
         """Get ready (open a database, a client). `cache` is a folder that outlives runs. Called once."""
 

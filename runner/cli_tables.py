@@ -97,6 +97,7 @@ def shop(port: int, host: str, log: Path | None, **settings: Any) -> None:
     from envs.webshop.world import WebShop
 
     world = WebShop.model_validate({name: given for name, given in settings.items() if given is not None})
+    world.check()
     from envs.webshop.site import serve
 
     in_loop(serve, world, host, port, log, click.echo)

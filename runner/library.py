@@ -262,12 +262,14 @@ def _job(job: Job | Mapping[str, Any] | str | Path, overrides: Sequence[str]) ->
 
 
 def _preflight(job: Job, own: Path | None = None) -> None:
-    """Meet missing files, empty data sets, bad rows, unknown prices and earlier runs that cannot be used before a
-    folder is made (`own` is the run's, where it has one): all rows of a data set that is read in no time, the
-    first of a large one (whose others are checked while the run begins)."""
+    """Meet missing packages and files, empty data sets, bad rows, unknown prices and earlier runs that cannot be used
+    before a folder is made (`own` is the run's, where it has one): all rows of a data set that is read in no time,
+    the first of a large one (whose others are checked while the run begins)."""
     check_prices(job.settings.limits, job.models)
     for earlier in job.settings.reuse:
         check(Path(earlier), own)
+    for world in job.worlds.values():
+        world.check()
     until = monotonic() + CHECK_SECONDS
     for env in job.worlds:
         for task in job.tasks(env):

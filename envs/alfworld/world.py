@@ -180,13 +180,17 @@ class Alfworld(HostedWorld):
         hosted = self._host.session(self._games.game(task))
         return AlfworldSession(hosted, task.metadata["wording"], raw=self.raw, lenient=self.lenient)
 
-    async def open(self, cache: Path) -> None:
+    def check(self) -> None:
         """Raises WorldError where the engine is not installed."""
         if any(
             importlib.util.find_spec(package) is None
             for package in ("alfworld", "textworld", "fast_downward")
         ):
             raise WorldError(INSTALL)
+
+    async def open(self, cache: Path) -> None:
+        """Raises WorldError where the engine is not installed."""
+        self.check()
         self._translations = TemporaryDirectory(prefix="overnight-alfworld-")
         self._host = self.host(
             "envs.alfworld.engine:AlfworldEngine", {"translations": self._translations.name}

@@ -183,10 +183,14 @@ class ScienceWorld(HostedWorld):
             raise WorldError(f"world {self.name!r} is not open; await open(cache) first")
         return self._host.session({"task": task.metadata["task"], "variation": task.metadata["variation"]})
 
-    async def open(self, cache: Path) -> None:
-        """Check that the package and Java are there, and get the workers ready. Raises WorldError in one line."""
+    def check(self) -> None:
+        """Raises WorldError where the package or Java is missing."""
         if problem := java.missing():
             raise WorldError(problem)
+
+    async def open(self, cache: Path) -> None:
+        """Get the workers ready. Raises WorldError as `check` does."""
+        self.check()
         settings = {"simplifications": self.simplifications, "step_limit": self.step_limit, "heap": self.heap}
         self._host = self.host(ENGINE, settings)
 

@@ -182,7 +182,7 @@ class WebArena(HostedWorld):
             raise WorldError(f"world {self.name!r} is not open; await open(cache) first")
         return Visit(self._host.session({"start_url": task.metadata["start_url"], "eval": task.target}))
 
-    async def open(self, cache: Path) -> None:
+    def check(self) -> None:
         """Raises WorldError where Playwright, a Chromium or a password is missing."""
         if find_spec("playwright") is None:
             raise WorldError(INSTALL)
@@ -190,6 +190,11 @@ class WebArena(HostedWorld):
 
         if program() is None:
             raise WorldError(MISSING)
+        self._settings()
+
+    async def open(self, cache: Path) -> None:
+        """Raises WorldError as `check` does."""
+        self.check()
         self._host = self.host(ENGINE, self._settings())
 
     def _settings(self) -> dict[str, object]:

@@ -129,11 +129,15 @@ class WebShop(World):
         files = [Path(self.source), *filter(None, [self.attributes, self.people])]
         return ", ".join(f"{file.name} {find(file).stat().st_size}" for file in files)
 
+    def check(self) -> None:
+        """Raises WorldError where a package is missing."""
+        if any(find_spec(package) is None for package in ("numpy", "rapidfuzz", "snowballstemmer")):
+            raise WorldError(INSTALL)
+
     def opened(self) -> Shop:
         """The open shop; its index is made where there is none yet."""
         if self._shop is None:
-            if any(find_spec(package) is None for package in ("numpy", "rapidfuzz", "snowballstemmer")):
-                raise WorldError(INSTALL)
+            self.check()
             from envs.webshop.files import read_products
             from envs.webshop.index import Index, prepare
             from envs.webshop.session import Shop
