@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio import to_thread
 
 from envs.hosting import HostedWorld
 from runner import library
@@ -71,6 +72,11 @@ def megabytes(process: int, *, of_its_own: bool = False) -> float:
     return own + sum(megabytes(child, of_its_own=True) for child in children(process))
 
 
+def megabytes_of(processes: Sequence[int]) -> float:
+    """All of them together."""
+    return sum(map(megabytes, processes))
+
+
 async def played(
     world: HostedWorld,
     policy: Callable[[Call], str | Awaitable[str]],
@@ -118,8 +124,8 @@ async def disturbed(
             nonlocal count
             while True:
                 await anyio.sleep(every)
-                running = workers()
-                held.append(sum(megabytes(worker) for worker in running))
+                running = await to_thread.run_sync(workers)  # reading all of /proc takes a while
+                held.append(await to_thread.run_sync(megabytes_of, running))
                 if kills and running:
                     os.kill(dice.choice(running), signal.SIGKILL)
                     count += 1
