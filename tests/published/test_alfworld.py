@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from envs.alfworld.engine import NOTHING, AlfworldEngine
@@ -27,6 +26,7 @@ from envs.alfworld.households import PLANS, Household, household
 from envs.alfworld.problem import problem
 from envs.alfworld.world import Alfworld
 from envs.data import find
+from runner import loop
 from tests.hosted import disturbed
 
 GAMES = "alfworld/valid_unseen.jsonl.gz"
@@ -203,4 +203,4 @@ def full() -> dict[str, Any]:
 def full_hosted() -> dict[str, Any]:
     """For `tests.full`: 200 episodes at once, in sixteen workers of which one is killed every five seconds."""
     world = Alfworld(workers=16, per_worker=13, households=200)
-    return anyio.run(lambda: disturbed(world, WAYS, episodes=200, steps=12, every=5.0))
+    return loop.run(lambda: disturbed(world, WAYS, episodes=200, steps=12, every=5.0))

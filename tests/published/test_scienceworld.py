@@ -17,13 +17,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from envs.data import find
 from envs.scienceworld import java
 from envs.scienceworld.engine import ScienceWorldEngine
 from envs.scienceworld.world import ScienceWorld
+from runner import loop
 from tests.hosted import disturbed
 
 RECORDING = "scienceworld/gold_easy_15.jsonl"
@@ -121,4 +121,4 @@ def full() -> dict[str, Any]:
 def full_hosted() -> dict[str, Any]:
     """For `tests.full`: 64 episodes at once, in eight Java machines of which one is killed every five seconds."""
     world = ScienceWorld(workers=8, per_worker=8, heap=128)
-    return anyio.run(lambda: disturbed(world, WAYS, episodes=64, steps=20, every=5.0))
+    return loop.run(lambda: disturbed(world, WAYS, episodes=64, steps=20, every=5.0))
