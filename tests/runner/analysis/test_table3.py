@@ -46,6 +46,7 @@ def no_engine(monkeypatch):
     async def opened(self, cache):
         pass
 
+    monkeypatch.setattr(Alfworld, "check", lambda self: None)
     monkeypatch.setattr(Alfworld, "open", opened)
     monkeypatch.setattr(Alfworld, "session", lambda self, task: Room(task))
 
